@@ -7,6 +7,7 @@ import math
 import numbers
 import operator
 import sys
+import warnings
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -66,10 +67,10 @@ def check_shape(name: str, shape: Any, rank: int = 1) -> None:
     Sizes may be unknown.
     """
     # TensorFlow's shapes are no tuples.
-    sizes = () if isinstance(shape, (int, type(None))) else tuple(shape)
+    sizes = () if isinstance(shape, (numbers.Integral, type(None))) else tuple(shape)
     if (
         len(sizes) < rank
-        or not all(isinstance(size, (int, type(None))) for size in sizes)
+        or not all(isinstance(size, (numbers.Integral, type(None))) for size in sizes)
         or not all(size is None or size > 0 for size in sizes[1:])
     ):
         raise ValueError(
@@ -222,6 +223,27 @@ def is_concrete(tensor: Tensor) -> bool:
 
         return tensor.device.type != "meta" and not torch.compiler.is_compiling()
     return False
+
+
+class CalledOnce:
+    """Leaves a layer that counts steps out of a `keras.RematScope` on torch.
+
+    There the second call, in the backward pass, would change variables again.
+    """
+
+    def rematerialized_call(self, layer_call: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return what Keras calls in a `keras.RematScope`."""
+        parent: Any = super()
+        remat = parent.rematerialized_call(layer_call, *args, **kwargs)
+        if remat is layer_call or keras.backend.backend() != "torch":
+            return remat
+        warnings.warn(
+            "On torch, a `keras.RematScope` leaves out layers with gates, which would "
+            "count each step twice and draw other random numbers. If the model is made "
+            "in the scope too, that happens anyway: make it outside of the scope.",
+            stacklevel=2,
+        )
+        return layer_call
 
 
 class Configured:

@@ -68,14 +68,42 @@ test_what_is_wrong_is_refused_by_name = refusals(
 )
 
 
+def assert_integers_of_python(config):
+    for each in keras.tree.flatten(config):
+        assert not isinstance(each, np.generic | np.ndarray), config
+
+
 def test_settings_of_numpy_are_saved():
     half, two = np.float32(0.5), np.int64(2)
     settings = {"bias_rate": half, "num_gates": two, "expert_dropout": half}
     gate = dk.TopKGate(two, dense_steps=two, **settings)
     bank = dk.DenseExperts(np.int64(4), [np.int64(8)], dropout=np.float32(0.5))
-    for layer in (gate, bank):
+    of_tasks = {"tasks": two, "num_task_experts": two}
+    for layer in (
+        gate,
+        bank,
+        dk.CGC(bank, gate.unbuilt_copy(num_gates=None), **of_tasks),
+        dk.ChosenGate(two, num_before=two),
+        dk.DSelectKGate(two),
+        dk.RandomGate(two),
+        dk.AttentiveGate(two),
+        dk.LatentSkillsGate(two),
+        dk.ReinforceGate(baseline_units=two),
+        dk.SoftMoE(dk.DenseExperts(two), two),
+        dk.TuckerExperts(two, [two], [two] * 3),
+    ):
+        assert_integers_of_python(layer.get_config())
         again = type(layer).from_config(json.loads(json.dumps(layer.get_config())))
         assert again.get_config() == layer.get_config()
+
+
+def test_sizes_of_numpy_are_sizes():
+    size = np.int64(3)
+    moe = dk.MoE(dk.DenseExperts(2, [4]), dk.SoftmaxGate(), per_example=True)
+    moe.build((None, size))
+    assert moe(np.ones((1, 3))).shape == (1, 4)
+    model = dk.build_multitask_model(size, size, experts=size)
+    assert [len(model.inputs), len(model.tasks)] == [1, 3]
 
 
 def test_counters_are_integers_as_those_of_optimizers():

@@ -58,8 +58,7 @@ class AttentiveGate(Gate):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_count("units", units)
-        self.units = units
+        self.units = check_count("units", units)
         self.kernel_initializer = get_from(
             keras.initializers, "kernel_initializer", kernel_initializer
         )

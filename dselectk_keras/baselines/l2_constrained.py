@@ -8,11 +8,17 @@ from keras import ops
 from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.schedules import check_schedule, value_at
-from dselectk_keras.utils import Configured, Tensor, add_counter, check_number
+from dselectk_keras.utils import (
+    CalledOnce,
+    Configured,
+    Tensor,
+    add_counter,
+    check_number,
+)
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
-class L2Constrained(Configured, keras.Layer):
+class L2Constrained(CalledOnce, Configured, keras.Layer):
     r"""One network per task, with an L2 penalty on the differences of their parameters.
 
     $$

@@ -63,7 +63,7 @@ class LatentSkillsGate(Gate):
     ):
         super().__init__(**kwargs)
         if num_tasks is not None:
-            check_count("num_tasks", num_tasks, maximum=MAX_EXPERTS)
+            num_tasks = check_count("num_tasks", num_tasks, maximum=MAX_EXPERTS)
         self.num_tasks: Any = num_tasks
         self.learning_rate_ratio = check_number(
             "learning_rate_ratio", learning_rate_ratio, above=0

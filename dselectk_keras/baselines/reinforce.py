@@ -75,7 +75,7 @@ class ReinforceGate(LogitGate):
     ):
         super().__init__(kernel_initializer, use_bias, normalize, **kwargs)
         if baseline_units is not None:
-            check_count("baseline_units", baseline_units)
+            baseline_units = check_count("baseline_units", baseline_units)
         self.policy_weight = check_number("policy_weight", policy_weight)
         self.entropy_weight = check_number("entropy_weight", entropy_weight)
         self.baseline_weight = check_number("baseline_weight", baseline_weight)

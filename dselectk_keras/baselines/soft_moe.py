@@ -59,13 +59,12 @@ class SoftMoE(Configured, keras.Layer):
         super().__init__(**with_name(kwargs, "soft_moe"))
         self.supports_masking = True
         experts = as_bank(experts, shared_input=False)
-        check_count("num_slots", num_slots)
         if experts.shared_input:
             # Not `resized`, which copies one expert only.
             config = {**experts.get_config(), "shared_input": False}
             experts = type(experts).from_config(config)
         self.experts = experts
-        self.num_slots = num_slots
+        self.num_slots = check_count("num_slots", num_slots)
 
     def build(self, input_shape: Any) -> None:
         """Create the kernel of the slots, and build the experts."""

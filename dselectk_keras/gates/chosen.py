@@ -13,7 +13,7 @@ from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import softmax
-from dselectk_keras.utils import MAX_EXPERTS, add_counter, check_count
+from dselectk_keras.utils import MAX_EXPERTS, add_counter, check_count, check_flags
 
 
 @GATES.register("chosen")
@@ -27,8 +27,7 @@ class ChosenGate(Gate):
     The gate is static. The choices $c$ are integers, the weight `choices`, and the
     shares $\alpha$ are trainable. At first, the experts are drawn at random. The
     callback `ChooseExperts` chooses those that fit the labels best, while the model
-    trains. `condense` makes this gate from others. With `trainable=False`, the shares
-    stay equal.
+    trains. `condense` makes this gate from others.
 
     Args:
         num_nonzeros: The number of experts, $k$. `None` is that of `initial_choices`,
@@ -39,6 +38,7 @@ class ChosenGate(Gate):
         kept: For a condensed bank, the previous numbers of its experts. `None` means
             that the bank has all experts, in order.
         num_before: For a condensed bank, the previous number of experts.
+        train_shares: Whether the shares are trained. Otherwise they stay equal.
         **kwargs: The arguments of `Gate`.
 
     Example:
@@ -57,6 +57,7 @@ class ChosenGate(Gate):
         initial_choices: Any = None,
         kept: Sequence[int] | None = None,
         num_before: int | None = None,
+        train_shares: bool = True,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -72,13 +73,15 @@ class ChosenGate(Gate):
                     f"gate. Received: shape {shape}."
                 )
             num_nonzeros = shape[-1]
-        self.num_nonzeros = 2 if num_nonzeros is None else num_nonzeros
-        check_count("num_nonzeros", self.num_nonzeros, maximum=MAX_EXPERTS)
+        k = 2 if num_nonzeros is None else num_nonzeros
+        self.num_nonzeros = check_count("num_nonzeros", k, maximum=MAX_EXPERTS)
         self.initial_choices: Any = initial_choices
         self.kept = None if kept is None else _integers("kept", kept)
         if num_before is not None:
-            check_count("num_before", num_before, maximum=MAX_EXPERTS)
+            num_before = check_count("num_before", num_before, maximum=MAX_EXPERTS)
         self.num_before = num_before
+        check_flags(train_shares=train_shares)
+        self.train_shares = train_shares
 
     def build_logits(self) -> None:
         """Create the logits of the shares."""
@@ -100,13 +103,22 @@ class ChosenGate(Gate):
                 "per_example."
             )
         shape = (*self.gate_shape, self.num_nonzeros)
-        self.shares = float32_weight(self, "w_logits", shape)
+        self.shares = float32_weight(
+            self, "w_logits", shape, trainable=self.train_shares
+        )
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
         super().build(experts_shape, routing_inputs_shape)
         shape = (*self.gate_shape, self.num_nonzeros)
         self.choices = add_counter(self, "choices", shape, self._first_choices)
+
+    def without_shares(self) -> "ChosenGate":
+        """A copy that does not train its shares; a gate that is built stays itself."""
+        if self.built or not self.train_shares:
+            return self
+        copy: Any = self.unbuilt_copy(train_shares=False, name=self.name)
+        return copy
 
     def max_experts(self, once_decided: bool = False) -> int:
         """The number of choices."""

@@ -21,6 +21,7 @@ from dselectk_keras.gates.routing import Routing
 from dselectk_keras.regularizers.scheduled import WeightsRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
+    CalledOnce,
     Configured,
     Tensor,
     add_counter,
@@ -32,7 +33,7 @@ from dselectk_keras.utils import (
 )
 
 
-class Gate(Configured, keras.Layer, abc.ABC):
+class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
     r"""Computes weights over the experts, and mixes their outputs.
 
     $$
@@ -45,7 +46,9 @@ class Gate(Configured, keras.Layer, abc.ABC):
 
     A subclass creates its variables in `build_logits`, computes the weights in
     `compute_weights` and the auxiliary losses in `compute_penalties`. The weight `step`
-    counts the training calls, of all layers that share the gate.
+    counts the training calls, of all layers that share the gate. With
+    `trainable=False`, what the gate has learned stays as it is, but the step, on which
+    schedules depend, is counted on.
 
     Args:
         num_gates: The number of gates in the layer, which are computed together.
@@ -342,7 +345,8 @@ class Gate(Configured, keras.Layer, abc.ABC):
             self.routing_dim = count_features(routing_inputs_shape, self.num_gates)
             self.per_example = True
         self.build_logits()
-        if self.weights_regularizer is not None and not self.weights:
+        learns = self.trainable_weights or not self.trainable
+        if self.weights_regularizer is not None and not learns:
             raise ValueError(
                 f"{type(self).__name__} has no trainable weights to regularize. "
                 "Received: a weights_regularizer. Leave it out."

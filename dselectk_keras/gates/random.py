@@ -46,8 +46,9 @@ class RandomGate(Gate):
 
     def __init__(self, num_nonzeros: int = 1, **kwargs: Any):
         super().__init__(**kwargs)
-        check_count("num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS)
-        self.num_nonzeros = num_nonzeros
+        self.num_nonzeros = check_count(
+            "num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS
+        )
         self.make_generator()
 
     def drop_experts(self, weights: Tensor) -> Tensor:

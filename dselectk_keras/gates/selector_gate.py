@@ -70,10 +70,11 @@ class SelectorGate(Gate, abc.ABC):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_count("num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS)
         check_choice("reduction", reduction, ("sum", "mean"))
         check_flags(normalize=normalize)
-        self.num_nonzeros = num_nonzeros
+        self.num_nonzeros = check_count(
+            "num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS
+        )
         self.entropy_reg = EntropyRegularizer.get(entropy_reg, "entropy_reg")
         self.z_initializer = get_from(
             keras.initializers, "z_initializer", z_initializer

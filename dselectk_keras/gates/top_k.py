@@ -58,7 +58,7 @@ class TopKGate(LogitGate):
 
     After each training step, the bias balances the loads $c_i$, the numbers of examples
     of the batch that chose expert $i$, without an auxiliary loss. $\bar c$ is their
-    mean.
+    mean. A gate with `trainable=False` keeps its bias.
 
     Args:
         num_nonzeros: The number of experts to keep, $k$.
@@ -205,7 +205,7 @@ class TopKGate(LogitGate):
 
     def after_routing(self, routing: Routing) -> None:
         """Change the bias."""
-        if not self.bias_rate:
+        if not self.bias_rate or not self.trainable:
             return
         load = ops.sum(routing.only_valid(routing.load), axis=0)
         if num_replicas() > 1:

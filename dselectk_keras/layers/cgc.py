@@ -106,7 +106,6 @@ class CGC(GatedExperts):
         if isinstance(gate, Gate):
             gate = gate.with_num_gates(num_tasks)
         super().__init__(experts, gate, per_example, **kwargs)
-        check_count("num_task_experts", num_task_experts, 0, MAX_EXPERTS)
         if shared_gate is not None and (
             not isinstance(shared_gate, Gate) or shared_gate.num_gates is not None
         ):
@@ -115,8 +114,10 @@ class CGC(GatedExperts):
                 f"Received: {shared_gate!r} with num_gates="
                 f"{getattr(shared_gate, 'num_gates', None)}."
             )
-        self.tasks = tasks
-        self.num_task_experts = num_task_experts
+        self.tasks = tasks if isinstance(tasks, (list, tuple)) else len(self.task_names)
+        self.num_task_experts = num_task_experts = check_count(
+            "num_task_experts", num_task_experts, 0, MAX_EXPERTS
+        )
         self.shared_gate = shared_gate
         self.task_experts: Any = None
         if num_task_experts:

@@ -17,6 +17,7 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs, as_arguments
 from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.utils import (
+    CalledOnce,
     Configured,
     Shape,
     Tensor,
@@ -31,7 +32,7 @@ from dselectk_keras.utils import (
 BY_GATE = "by_gate"
 
 
-class GatedExperts(Configured, keras.Layer, abc.ABC):
+class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
     r"""Base class of layers that combine a bank of experts with a gate.
 
     A per-example gate chooses experts for each position of the leading axes of its

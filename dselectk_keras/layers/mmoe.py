@@ -82,7 +82,7 @@ class MMoE(MoE):
             gate = gate.with_num_gates(len(self.task_names))
         options = per_example, routing_network, dispatch, sum_features, side_by_side
         super().__init__(experts, gate, *options, **kwargs)
-        self.tasks = tasks
+        self.tasks = tasks if isinstance(tasks, (list, tuple)) else len(self.task_names)
         check_flags(stacked=stacked)
         self.stacked = stacked
 
@@ -95,9 +95,9 @@ class MMoE(MoE):
         if self.stacked:
             return mixtures
         mixtures = ops.unstack(mixtures, num_tasks, axis=axis)
-        if isinstance(self.tasks, int):
-            return list(mixtures)
-        return dict(zip(self.task_names, mixtures, strict=True))
+        if isinstance(self.tasks, (list, tuple)):
+            return dict(zip(self.task_names, mixtures, strict=True))
+        return list(mixtures)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Any:
         """Pass the mask on with the mixture of each task."""

@@ -56,8 +56,8 @@ class MoE(GatedExperts):
             of the paper of DSelect-k. The mixture is then one number. Experts are
             summed before they are mixed, which is cheaper than after it.
         side_by_side: Whether the outputs of the k chosen experts stand side by side on
-            the last axis, instead of being mixed. This needs a `ChosenGate`, whose
-            shares have no effect and do not train.
+            the last axis, instead of being mixed. This needs a `ChosenGate`. Its shares
+            have no effect: the layer has a copy of the gate without `train_shares`.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
@@ -100,8 +100,10 @@ class MoE(GatedExperts):
         side_by_side: bool = False,
         **kwargs: Any,
     ):
-        super().__init__(experts, gate, per_example, routing_network, **kwargs)
         check_flags(sum_features=sum_features, side_by_side=side_by_side)
+        if side_by_side and isinstance(gate, ChosenGate):
+            gate = gate.without_shares()
+        super().__init__(experts, gate, per_example, routing_network, **kwargs)
         self.sum_features = sum_features
         if side_by_side and (
             not isinstance(self.gate, ChosenGate)
@@ -116,8 +118,6 @@ class MoE(GatedExperts):
                 f"{self.gate.weights_regularizer!r}. Use ChosenGate(2)."
             )
         self.side_by_side = side_by_side
-        if side_by_side:
-            self.gate.trainable = False
         words = "auto", True, False
         is_word = isinstance(dispatch, (str, bool)) and dispatch in words
         if not is_word and not (

@@ -1,5 +1,6 @@
 """Build a multi-task model from the name of its architecture."""
 
+import numbers
 import warnings
 from typing import Any
 
@@ -105,7 +106,7 @@ def build_multitask_model(
             "reports stay as they are.",
             stacklevel=2,
         )
-    if isinstance(experts, int):
+    if isinstance(experts, numbers.Integral):
         experts = DenseExperts(experts, [64])
     if isinstance(gate, str):
         gate = GATES.find(gate)()
@@ -134,7 +135,7 @@ def _as_tasks(tasks):
 
 def _as_features(inputs):
     """Create the inputs of the model, and a list of the features and routing inputs."""
-    if isinstance(inputs, int):
+    if isinstance(inputs, numbers.Integral):
         inputs = (check_count("inputs", inputs),)
     if isinstance(inputs, tuple):
         inputs = keras.Input(inputs, name="features")

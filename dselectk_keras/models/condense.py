@@ -112,6 +112,7 @@ def narrowed(layer: MoE, choices: np.ndarray, logits: np.ndarray) -> tuple:
         weights_regularizer=gate.weights_regularizer,
         expert_dropout=gate.expert_dropout,
         seed=gate.seed,
+        train_shares=getattr(gate, "train_shares", True),
         name=gate.name,
         dtype=gate.dtype_policy,
     )

@@ -85,6 +85,14 @@ def test_chosen_experts_replace_others_make_shares_equal_and_are_told():
     assert_equal(gate.chosen_experts().logits, [[1.0, 2.0]])
 
 
+def test_shares_that_are_not_trained_stay_so():
+    gate = built(dk.ChosenGate(2, train_shares=False))
+    for trainable in (False, True):
+        gate.trainable = trainable
+        assert gate.trainable_variables == []
+    assert len(built(dk.ChosenGate(2)).trainable_variables) == 1
+
+
 def assert_selects_what_it_weighs(gate):
     """The choices and shares of a decided gate stand for its weights."""
     selection = gate.chosen_experts()

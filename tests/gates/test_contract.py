@@ -373,6 +373,21 @@ def test_the_weights_regularizer_sees_the_weights_of_the_batch(look, num_gates):
     assert_close(gate.losses, [0.5 * variation.sum()], rtol=1e-4)
 
 
+@every_case
+def test_a_gate_without_trained_weights_takes_no_regularizer(case):
+    settings = {"weights_regularizer": dk.ImportanceRegularizer(0.1)}
+    makes = [] if case.learns else [case.make]
+    if isinstance(case.make(), dk.ChosenGate):
+        makes.append(functools.partial(case.make, train_shares=False))
+    for make in makes:
+        with pytest.raises(ValueError, match="has no trainable weights to regularize"):
+            build(make(**settings), case.looks[0])
+    if case.learns:
+        frozen = case.make(**settings)
+        frozen.trainable = False
+        build(frozen, case.looks[0])
+
+
 @every_case_and_look
 @one_and_several
 def test_an_observer_sees_what_each_call_computes(case, look, num_gates):
@@ -545,6 +560,7 @@ OTHER_VALUES = {
     "reduction": "mean",
     "scores": "sigmoid",
     "bias_rate": 0.1,
+    "train_shares": False,
     "learning_rate_ratio": 3.0,
     "experts_of_tags": [0, 1],
     "weights_regularizer": dk.ImportanceRegularizer(0.3),

@@ -341,6 +341,20 @@ def test_dropped_experts_are_not_chosen_whatever_their_bias():
     assert_close(weights[..., 2].mean(), 1 / 2 + 1 / 8, atol=0.04)
 
 
+def test_a_frozen_gate_keeps_its_bias_and_counts_its_steps():
+    moe = dk.MoE(dk.DenseExperts(3, [2]), dk.TopKGate(2, bias_rate=0.1), True)
+    moe(numbers((8, 4)), training=True)
+    before = numpy(bias(moe.gate))
+    assert before.any()
+    moe.trainable = False
+    moe(numbers((8, 4)), training=True)
+    assert_equal(bias(moe.gate), before)
+    assert int(moe.gate.step) == 2
+    moe.trainable = True
+    moe(numbers((8, 4)), training=True)
+    assert (numpy(bias(moe.gate)) != before).any()
+
+
 def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
     gate = dk.TopKGate(1, bias_rate=0.02, scores="sigmoid", use_bias=True)
     moe = dk.MoE(dk.DenseExperts(4, [3]), gate, per_example=True, name="moe")
@@ -348,7 +362,6 @@ def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
     kernel, first = gate.trainable_weights
     kernel.assign(0.1 * numbers(kernel.shape))
     first.assign([1.0, 0.0, 0.0, 0.0])
-    gate.trainable = False
     x, y = numbers((64, 2)), numbers((64, 3))
 
     def loads():

@@ -1,10 +1,12 @@
 """What all layers with experts and a gate have in common."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
 from checks import assert_close
-from helpers import model_of, numbers
+from helpers import model_of, numbers, numpy
 from keras import ops
 
 from dselectk_keras import (
@@ -13,6 +15,7 @@ from dselectk_keras import (
     AttentiveMoE,
     ChosenGate,
     DenseExperts,
+    DSelectKGate,
     MMoE,
     MoE,
     SmearExperts,
@@ -65,6 +68,26 @@ def test_a_shared_gate_that_was_built_for_other_experts_is_refused():
     cgc = CGC(DenseExperts(2, [4]), SoftmaxGate(), 2, shared_gate=shared)
     with pytest.raises(ValueError, match=r"built for 5 experts\. Received: 4\."):
         cgc(numbers((3, 2)))
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="Others count once.")
+@pytest.mark.parametrize("gate", [DSelectKGate(2), TopKGate(2, noise=True, seed=0)])
+def test_a_gate_in_a_rematerialized_layer_counts_and_draws_once(gate):
+    def trained(mode):
+        keras.utils.set_random_seed(1)
+        with keras.RematScope(mode=mode):
+            layer = MoE(DenseExperts(4, [2]), gate.unbuilt_copy(), per_example=True)
+        model = model_of(layer, 3)
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        model.fit(numbers((12, 3)), numbers((12, 2)), batch_size=4, verbose=0)
+        assert int(layer.gate.step) == 3
+        return numpy(model(numbers((12, 3))))
+
+    wanted = trained(None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert_close(trained("full"), wanted, rtol=1e-5, atol=1e-6)
+    assert any("leaves out layers with gates" in str(each.message) for each in caught)
 
 
 class Cell(keras.layers.Layer):

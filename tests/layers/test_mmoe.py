@@ -26,6 +26,13 @@ def test_outputs_are_a_list_a_dict_or_one_tensor():
     assert_equal(named, {"b": stacked[:, 0], "a": stacked[:, 1]})
 
 
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8, np.array])
+def test_a_number_of_tasks_of_numpy_is_a_number(kind):
+    layer = mmoe(kind(2))
+    assert isinstance(layer(X), list)
+    assert type(layer.get_config()["tasks"]) is int
+
+
 def test_each_task_has_a_gate_of_its_own():
     layer = mmoe(["a", "b"])
     layer(X)

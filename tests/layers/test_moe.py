@@ -6,7 +6,14 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal, changed
-from helpers import numbers, numpy, refusals, reloaded, value_and_gradients
+from helpers import (
+    model_of,
+    numbers,
+    numpy,
+    refusals,
+    reloaded,
+    value_and_gradients,
+)
 from keras import layers, ops
 
 import dselectk_keras as dk
@@ -194,6 +201,35 @@ def test_the_experts_side_by_side_train_and_their_shares_do_not():
     _, (found,) = value_and_gradients(lambda: [ops.sum(moe(X) * tensor)], [bias])
     sums = upstream.sum(axis=0)
     assert_close(found, [[0, 0], sums[2:], [0, 0], sums[:2]], rtol=1e-5, atol=1e-6)
+
+
+def test_shares_side_by_side_stay_frozen_when_the_model_is_not(tmp_path):
+    model = model_of(side_by_side([[0, 1], [3, 2]], name="moe"), 3)
+    number = len(model.trainable_variables)
+    for trainable in (False, True):
+        model.trainable = trainable
+    assert len(model.trainable_variables) == number == 2
+    model.compile("adam", "mse")
+    model.fit(X, numbers((2, 2, 4)), verbose=0)
+    again = reloaded(model, tmp_path)
+    assert int(again.optimizer.iterations) == 1
+    assert_equal(again.optimizer.variables, model.optimizer.variables)
+    again.trainable = True
+    assert len(again.trainable_variables) == number
+
+
+def test_a_layer_with_experts_side_by_side_leaves_a_gate_that_it_is_given():
+    gate = dk.ChosenGate(initial_choices=[0, 1], name="mine")
+    layer = dk.MoE(dk.DenseExperts(4, [2]), gate, side_by_side=True)
+    assert gate.trainable
+    assert not gate.built
+    assert layer.gate.name == "mine"
+    mixing = dk.MoE(dk.DenseExperts(4, [2]), gate)
+    mixing(X)
+    layer = dk.MoE(mixing.experts, gate, side_by_side=True)
+    layer(X)
+    assert layer.gate is gate
+    assert gate.shares.trainable
 
 
 def moe(gate=dk.SoftmaxGate, **settings):

@@ -59,7 +59,7 @@ class BalancedGate(Gate):
         scores = ops.sigmoid(self._logits(routing_inputs))
         kept = keep_top_k(scores + self._bias, self.num_nonzeros) != -float("inf")
         chosen = ops.cast(kept, "float32")
-        if training:
+        if training and self.trainable:
             load = ops.sum(chosen, axis=tuple(range(len(chosen.shape) - 1)))
             change = ops.sign(ops.mean(load) - load)
             self._bias.assign_add(value_at(self.bias_rate, step) * change)

@@ -60,7 +60,7 @@ class ReLUGate(Gate):
     def compute_weights(self, routing_inputs, training, step):
         """Rectify the logits, and in training, change the coefficients."""
         weights = ops.relu(self._logits(routing_inputs)) / self.num_experts
-        if training:
+        if training and self.trainable:
             change = ops.sign(self._surplus(weights))
             self.coefficient.assign(self.coefficient * self.growth**change)
         return Routing(weights)
