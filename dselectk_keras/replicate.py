@@ -13,6 +13,7 @@ from dselectk_keras.program import Program
 from dselectk_keras.utils import check_count, optional_import
 
 STEPS = "", "train_"  # Names of hooks that Keras calls in each step of `fit`.
+DATA = "x", "y", "sample_weight"  # Arguments of `fit`.
 FREQUENCIES = "unit", "save_freq", "update_freq"  # Attributes of callbacks.
 
 
@@ -300,7 +301,7 @@ class _Run(NamedTuple):
         for model, hook in zip(models, hooks, strict=True):
             model.stop_training = False
             # As in `fit` of a `MultitaskModel`.
-            model.training_data = lambda: self.train
+            model.training_data = lambda: dict(zip(DATA, self.train, strict=False))
             hook.on_train_begin()
         state: Any = None
         for epoch in range(self.epochs):
@@ -328,7 +329,7 @@ class _Run(NamedTuple):
             optimizer, weights = copy.model.optimizer, copy.model.trainable_variables
             optimizer.finalize_variable_values(weights)
             hook.on_train_end()
-            copy.model.training_data = tuple
+            copy.model.training_data = dict
             copy.history = copy.model.history.history
 
 

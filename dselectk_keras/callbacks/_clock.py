@@ -61,11 +61,9 @@ class Clock:
         return math.floor(self.now / self.epochs / part + 1e-9)
 
     def count_before(self, part: float) -> int:
-        """Count how often a part had passed before the start, -1 for a new training.
-
-        What is due at the start itself is not counted.
-        """
-        return math.ceil(self.start / self.epochs / part - 1e-9) - 1
+        """Count how often a part had passed a step before the start, -1 for none."""
+        before = self.start - 1 / (self.steps or 1)
+        return max(-1, math.floor(before / self.epochs / part + 1e-9))
 
     def batches_at(self, time: float) -> list[int]:
         """List the first batch at or after a later time of this epoch, if any."""

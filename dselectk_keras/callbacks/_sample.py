@@ -1,12 +1,17 @@
 """A sample of the data of a training, with the labels of its tasks in columns."""
 
 import itertools
+import math
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 from dselectk_keras.batches import Batches
+
+# Batches that cannot be read in a random order are read up to so many samples. Of those
+# that can, as many are read at least.
+BUFFER = 10
 
 
 class Sample(NamedTuple):
@@ -16,48 +21,102 @@ class Sample(NamedTuple):
     # The labels of all tasks, and their weights, `(samples, columns)`.
     labels: np.ndarray
     weights: np.ndarray
-    # The task of each column.
+    # The task of each column, and whether the labels of the column differ.
     tasks: np.ndarray
+    varies: np.ndarray
 
 
-def draw_sample(model: Any, data: tuple, size: int, seed: int) -> Sample:
-    """Draw a sample of inputs, labels and perhaps sample weights, the data of `fit`."""
-    x, y, weights, *_ = (*data, None, None, None)
+def draw_sample(
+    model: Any,
+    size: int,
+    seed: int,
+    *,
+    x: Any = None,
+    y: Any = None,
+    sample_weight: Any = None,
+    class_weight: Any = None,
+    validation_split: float | None = None,
+) -> Sample:
+    """Draw a sample of the training data, the arguments of `fit`."""
     if isinstance(x, Batches):  # Whose order does not change by this.
-        x, y, weights, *_ = (*x.data, None)
+        x, y, sample_weight, *_ = (*x.data, None)
     if x is None or (y is None and hasattr(x, "__next__")):
         raise ValueError(
             "Experts are chosen on a sample of the data. Received: "
             f"{'no data' if x is None else 'a generator, which can be read once'}. "
             "Pass arrays, `ChooseExperts(x, y)`."
         )
+    rng = np.random.default_rng(seed)
     if y is None:
-        x, y, weights = _first_batches(x, size)
-    total = len(keras.tree.flatten(x)[0])
-    rows = np.sort(np.random.default_rng(seed).permutation(total)[:size])
+        x, y, sample_weight = _draw_from_batches(x, size, rng)
+    else:
+        total = keras.tree.flatten(x)[0].shape[0]
+        # As Keras holds out the last rows.
+        total = math.floor(total * (1.0 - (validation_split or 0.0)))
+        rows = np.sort(rng.permutation(total)[:size])
+        x, y, sample_weight = (_take(each, rows) for each in (x, y, sample_weight))
+    if class_weight is not None:
+        sample_weight = _weights_of_classes(y, class_weight)
+    return Sample(x, *_in_columns(_labels(model, y, sample_weight)))
 
-    def some(values):
-        if values is None:
-            return None
-        return keras.tree.map_structure(lambda each: np.asarray(each)[rows], values)
 
-    return Sample(some(x), *_in_columns(_labels(model, some(y), some(weights))))
+def _take(values, rows=slice(None)):
+    """Take rows of arrays, tables, tensors or sparse matrices of SciPy."""
+
+    def take(array):
+        if hasattr(array, "tocsr"):
+            return array.tocsr()[rows]
+        is_tensor = keras.ops.is_tensor(array)
+        array = keras.ops.convert_to_numpy(array) if is_tensor else array
+        return np.asarray(array)[rows]
+
+    return None if values is None else keras.tree.map_structure(take, values)
 
 
-def _first_batches(batches, size):
-    """Join the first batches of data, until there are enough examples."""
-    found, count, places = [], 0, itertools.count()
+def _draw_from_batches(batches, size, rng):
+    """Draw rows of batches in a random order, or else of the first ones."""
+    least, most = 0, BUFFER * size
     if isinstance(batches, keras.utils.PyDataset):
+        places: Any = itertools.count()
         if batches.num_batches is not None:
-            places = range(batches.num_batches)
+            places = rng.permutation(batches.num_batches).tolist()
+            least, most = BUFFER, size
         batches = map(batches.__getitem__, places)
-    for x, y, *weights in batches:
-        found.append(keras.tree.map_structure(np.asarray, (x, y, *weights[:1])))
-        count += len(keras.tree.flatten(x)[0])
-        if count >= size:
+    kept, keys, count = [], np.zeros(0), 0
+
+    def cut():
+        """Keep the rows with the smallest of the random keys."""
+        rows = np.sort(np.argsort(keys)[:size])
+        joined = keras.tree.map_structure(lambda *own: np.concatenate(own)[rows], *kept)
+        return [joined], keys[rows]
+
+    for number, (x, y, *weights) in enumerate(batches, start=1):
+        part = dense(_take((x, y, *[each for each in weights[:1] if each is not None])))
+        kept.append(part)
+        rows = len(keras.tree.flatten(part)[0])
+        keys, count = np.append(keys, rng.random(rows)), count + rows
+        if len(keys) > 2 * size:
+            kept, keys = cut()
+        if count >= most and number >= least:
             break
-    joined = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *found)
+    (joined,), _ = cut()
     return (*joined, None)[:3]
+
+
+def dense(values: Any) -> Any:
+    """Convert sparse matrices of SciPy to arrays."""
+    return keras.tree.map_structure(
+        lambda array: array.toarray() if hasattr(array, "toarray") else array, values
+    )
+
+
+def _weights_of_classes(y, class_weight):
+    """Compute the sample weights that Keras makes of class weights."""
+    y = np.asarray(y)
+    if y.ndim > 1:
+        y = y[..., 0] if y.shape[-1] == 1 else y.argmax(axis=-1)
+    classes = np.round(np.nan_to_num(y.astype("float64"))).astype(int).tolist()
+    return np.array([class_weight.get(each, 1.0) for each in classes])
 
 
 def _labels(model, y, weights):
@@ -75,14 +134,19 @@ def _labels(model, y, weights):
             for t, task in enumerate(reader.indices):
                 found[task] = labels[:, t], own[:, t]
         return [found[task] for task in sorted(found)]
-    if not isinstance(y, np.ndarray) or y.ndim > 2 or y.dtype.kind not in "fiub":
+    try:
+        columns = np.asarray(y, "float64").reshape(len(y), -1)
+    except (TypeError, ValueError):
+        columns = None
+    if columns is None or np.ndim(y) > 2:
         raise ValueError(
             "`y` must be an array of numbers with one column for each gate, if the "
             f"model is no `MultitaskModel`. Received: {type(y).__name__} of shape "
-            f"{getattr(y, 'shape', None)}. Pass `ChooseExperts(x, y)`."
+            f"{np.shape(y)}. Pass `ChooseExperts(x, y)`."
         )
-    columns = y.reshape(len(y), -1, 1).swapaxes(0, 1).astype("float64")
-    return [(column, ~np.isnan(column[:, 0])) for column in columns]
+    given = 1.0 if weights is None else np.reshape(weights, (len(columns), -1))
+    given = np.where(np.isnan(columns), 0.0, given)
+    return [(columns[:, [i]], given[:, i]) for i in range(columns.shape[1])]
 
 
 def _in_columns(found):
@@ -92,7 +156,9 @@ def _in_columns(found):
     tasks = np.repeat(np.arange(len(labels)), sizes)
     weights = np.stack(weights, axis=1).astype("float64")[:, tasks]
     labels = np.where(weights > 0, np.concatenate(labels, 1), 0.0)
+    highest = np.where(weights > 0, labels, -np.inf).max(axis=0)
+    varies = highest > np.where(weights > 0, labels, np.inf).min(axis=0)
     parts = weights / np.maximum(weights.sum(axis=0), 1e-12)
     labels = np.where(weights > 0, labels - (parts * labels).sum(axis=0), 0.0)
     variance = np.bincount(tasks, (parts * labels**2).sum(axis=0))[tasks]
-    return labels / np.sqrt(np.maximum(variance, 1e-12)), weights, tasks
+    return labels / np.sqrt(np.maximum(variance, 1e-12)), weights, tasks, varies

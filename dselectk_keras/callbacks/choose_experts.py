@@ -9,9 +9,11 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras._keras import all_layers
-from dselectk_keras.callbacks._sample import draw_sample
+from dselectk_keras.callbacks._clock import Clock
+from dselectk_keras.callbacks._sample import dense, draw_sample
 from dselectk_keras.gates import Gate
 from dselectk_keras.models.check_labels import check_labels
+from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.ops.choose_by_fit import choose_by_fit
 from dselectk_keras.utils import check_count, check_number
@@ -32,6 +34,10 @@ class ChooseExperts(keras.callbacks.Callback):
     tasks that are alike come to share experts. The gates are sparse from the first step
     on: `condense` accepts the model after each epoch.
 
+    A task keeps its experts if its labels in the sample are missing or all equal, or if
+    no expert tells the examples apart. The sample weights and class weights of `fit`
+    count.
+
     The callback acts on static gates with `choices`: `ChosenGate`, or a `DSelectKGate`.
     The shares of a task whose experts change begin anew, equal. In `CGC`, each task
     always uses its own experts, which `num_nonzeros` counts too.
@@ -41,8 +47,10 @@ class ChooseExperts(keras.callbacks.Callback):
 
     Args:
         x: Inputs of the model, of which a sample is drawn. `None` takes the data of
-            `fit`, which a `MultitaskModel` knows: of arrays a random sample, and of a
-            `tf.data.Dataset` or a `PyDataset` the first batches.
+            `fit`, which a `MultitaskModel` knows, without those that `validation_split`
+            holds out. Of a `PyDataset`, random batches are read. Of a `tf.data.Dataset`
+            or another iterable, the first 10 times `sample` examples are read: shuffle
+            sorted data.
         y: The labels, as for `fit`; for a model that is no `MultitaskModel`, an array
             with one column per gate. Missing labels are NaN.
         by: The part of the training after which the choice stays.
@@ -91,18 +99,21 @@ class ChooseExperts(keras.callbacks.Callback):
         self._sample: Any = None
         # Which gates have changed in this epoch.
         self._changed: Any = None
-        # The step at which the next choice is due.
-        self._due: Any = None
+        # How many parts `every` had passed at the last choice.
+        self._clock, self._number = Clock(), None
         self._count, self._last = 0, None
 
     def choose(self, model: Any) -> float:
         """Choose the experts of all gates now, and return the part that has changed."""
         gates = _gates_with_choices(model)
         if self._sample is None:
-            data = self.data or getattr(model, "training_data", tuple)()
-            if self.data and isinstance(model, MultitaskModel) and model.loss is None:
-                check_labels(model, *self.data)
-            self._sample = draw_sample(model, data, self.sample, self.seed)
+            data = getattr(model, "training_data", dict)()
+            if self.data is not None:
+                x, y = self.data
+                data = {"x": as_inputs(model, x), "y": y}
+                if isinstance(model, MultitaskModel) and model.loss is None:
+                    check_labels(model, **data)
+            self._sample = draw_sample(model, self.sample, self.seed, **data)
         seen = _evaluate_experts(model, gates, self._sample.x)
         optimizer = getattr(model, "optimizer", None)
         changed = [self._choose(gate, seen[id(gate)], optimizer) for gate in gates]
@@ -112,7 +123,7 @@ class ChooseExperts(keras.callbacks.Callback):
 
     def _choose(self, gate, outputs, optimizer):
         """Choose the experts of a gate; return in which of its rows they changed."""
-        _, labels, weights, tasks = self._sample
+        _, labels, weights, tasks, varies = self._sample
         (shared, own), choices = outputs, ops.convert_to_numpy(gate.choices)
         before = choices.reshape(-1, choices.shape[-1])
         rows, k = before.shape
@@ -124,6 +135,18 @@ class ChooseExperts(keras.callbacks.Callback):
                 f"task, or one for all. Received: labels of {tasks.max() + 1} tasks. "
                 "Pass `x` and `y` with one column per task."
             )
+        per_task = 0 if own is None else own.shape[1] // rows
+        if not per_task < k <= shared.shape[1] + per_task:
+            total = shared.shape[1] + per_task
+            own_too = f", its own {per_task} among them" * bool(per_task)
+            raise ValueError(
+                f"`ChooseExperts` chooses `num_nonzeros` different experts of {total} "
+                f"for each task{own_too}. Received: the gate {gate.name!r} with "
+                f"num_nonzeros={k}. Set num_nonzeros from {per_task + 1} to {total}."
+            )
+        known = np.bincount(tasks, varies) > 0
+        if not (known.any() and _differ(outputs)):
+            return np.zeros(rows, bool)
         if own is None:
             settings = self.ridge, weights, tasks
             chosen = choose_by_fit(shared, labels, k, *settings)
@@ -139,34 +162,30 @@ class ChooseExperts(keras.callbacks.Callback):
                     self.ridge,
                     weights[:, some],
                     np.zeros(some.sum(), int),
-                    always=bank.shape[1] - shared.shape[1],
+                    always=per_task,
                 )[0]
                 for bank, some in zip(banks, columns, strict=True)
             ]
-        after = _in_place(chosen, before)
+        after = np.where(known[:, None], _in_place(chosen, before), before)
         changed = (after != before).any(axis=-1)
+        gate.choose(after.reshape(choices.shape), optimizer=optimizer)
         if changed.any():
-            gate.choose(after.reshape(choices.shape), optimizer=optimizer)
             gate.note_event(f"{changed.sum()} changed")
         return changed
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Forget an earlier training."""
-        self._sample, self._due, self._count, self._last = None, None, 0, None
+        self._sample, self._number, self._count, self._last = None, None, 0, None
+        self._clock.restart()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Choose, if it is time."""
-        self._changed = None
-        epochs, steps = self.params["epochs"], self.params["steps"]
-        # Data without a length are counted in epochs.
-        self._start, self._total = epoch * (steps or 1), epochs * (steps or 1)
-        if self._due is None:  # A training that goes on had its earlier choices.
-            self._plan_after(self._start - 1)
-        self._choose_if_due(0)
+        self._changed, self._epoch = None, epoch
+        self._choose_if_due()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Choose, if it is time."""
-        if batch and self.params["steps"]:
+        if batch:
             self._choose_if_due(batch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
@@ -191,19 +210,17 @@ class ChooseExperts(keras.callbacks.Callback):
             f"{self._last}. The tasks use {', '.join(used)}."
         )
 
-    def _plan_after(self, step):
-        """Set the step at which the next choice is due."""
-        length = self.every * self._total
-        number = max(0, math.floor(step / length + 1e-9) + 1)
-        is_over = number * self.every > self.by + 1e-9
-        self._due = math.inf if is_over else math.ceil(number * length - 1e-9)
-
-    def _choose_if_due(self, batch):
-        step = self._start + batch
-        if step >= self._due:
+    def _choose_if_due(self, batch=0):
+        clock = self._clock
+        clock.set(self._epoch, self.params["epochs"], self.params["steps"], batch)
+        if self._number is None:  # A training that goes on had its earlier choices.
+            self._number = clock.count_before(self.every)
+        last = math.floor(self.by / self.every + 1e-9)
+        number = min(clock.count(self.every), last)
+        if number > self._number:
+            self._number = number
             self.choose(self.model)
             self._count += 1
-            self._plan_after(step)
 
 
 def _gates_with_choices(model):
@@ -236,11 +253,13 @@ def _evaluate_experts(model, gates, x):
     notes = {id(gate): [] for gate in gates}
     for gate in gates:
         gate.expert_observer = functools.partial(_note, notes[id(gate)])
-    starts = range(0, len(keras.tree.flatten(x)[0]), BATCH_SIZE)
+    starts = range(0, keras.tree.flatten(x)[0].shape[0], BATCH_SIZE)
     try:
         for first in starts:
             rows = slice(first, first + BATCH_SIZE)
-            some = keras.tree.map_structure(lambda array, rows=rows: array[rows], x)
+            some = dense(
+                keras.tree.map_structure(lambda array, rows=rows: array[rows], x)
+            )
             with keras.StatelessScope():  # Changes no variable.
                 model(some, training=False)
     finally:
@@ -285,6 +304,13 @@ def _joined(notes, parts):
         return np.concatenate(whole, axis=-1)
 
     return [join(arrays) for arrays in zip(*notes, strict=True)]
+
+
+def _differ(outputs):
+    """Whether experts tell examples apart; with NaN or infinity they do not."""
+    units = [each for each in outputs if each is not None]
+    is_finite = all(np.isfinite(each).all() for each in units)
+    return is_finite and any((each != each[:1]).any() for each in units)
 
 
 def _in_place(chosen, before):

@@ -93,7 +93,7 @@ class MultitaskModel(keras.Model):
         track_layer(self, self.task_losses)
         self.readers = make_readers(self.tasks)
         self.task_metrics = TaskMetrics(self.readers)
-        self.training_data: Callable[[], tuple] = tuple
+        self.training_data: Callable[[], dict] = dict
 
     def _checked(self, tasks):
         """Convert the tasks, or raise an error if they do not fit the outputs."""
@@ -128,11 +128,14 @@ class MultitaskModel(keras.Model):
             given["validation_data"] = held_out = self._as_arrays(*held_out)
             self._check(*held_out)
         # For callbacks that take a sample. Keras would track the arrays themselves.
-        self.training_data = lambda: tuple(given.get(name) for name in DATA)
+        names = {*DATA, "class_weight"}
+        if given.get("validation_data") is None:
+            names.add("validation_split")
+        self.training_data = lambda: {name: given[name] for name in names & {*given}}
         try:
             return super().fit(**given)
         finally:
-            self.training_data = tuple
+            self.training_data = dict
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.train_on_batch`."""

@@ -169,6 +169,15 @@ def as_table(y):
     return X, pytest.importorskip("pandas").DataFrame(y, columns=["a", "b"])
 
 
+def as_frame(y):
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame(X), pandas.DataFrame(y, columns=["a", "b"])
+
+
+def as_sparse(y):
+    return pytest.importorskip("scipy.sparse").csr_matrix(X), y
+
+
 def as_tf_data(y):
     if keras.backend.backend() != "tensorflow":
         pytest.skip("tf.data is tested on TensorFlow.")
@@ -181,6 +190,8 @@ DATA = {
     "arrays": lambda y: (X, y),
     "dict": lambda y: (X, dict(zip("ab", y.T, strict=True))),
     "table": as_table,
+    "frame": as_frame,
+    "SciPy": as_sparse,
     "batches": lambda y: (dk.Batches((X, y), 16),),
     "PyDataset": lambda y: (Parts(X, y),),
     "tf.data": as_tf_data,
@@ -194,7 +205,83 @@ def test_the_sample_is_of_the_data_of_fit(make):
     settings = {"x": x, "batch_size": 16 if y else None}
     fit(model, [dk.ChooseExperts(sample=40)], *y or [None], **settings)
     assert choices(model).tolist() == [[5], [2]]
-    assert model.training_data() == ()
+    assert model.training_data() == {}
+
+
+def test_rows_that_validation_split_holds_out_are_not_in_the_sample():
+    y, other = np.repeat(np.arange(10.0)[:, None], 2, axis=1), np.ones((3, 2))
+    # Keras holds out the last rows, floor(10 * 0.66) = 6 of them are left.
+    for held_out, rows in (({}, 6), ({"validation_data": (X[:3], other)}, 10)):
+        choose, model = dk.ChooseExperts(), compiled()
+        fit(model, [choose], y, x=X[:10], validation_split=0.34, **held_out)
+        assert_equal(choose._sample.x, X[:rows])
+
+
+@pytest.mark.parametrize(
+    "task", [dk.Task("a", "binary"), dk.Task("a", "multiclass", 2)]
+)
+def test_class_weights_count_as_equal_sample_weights_do(task):
+    y = (np.arange(SAMPLES) % 3 == 0).astype("float32")
+    samples = []
+    for shaped in (y, y[:, None]):
+        for weights in (
+            {"class_weight": {0: 9.0, 1: 0.5}},
+            {"sample_weight": np.where(y == 0, 9.0, 0.5)},
+        ):
+            choose = dk.ChooseExperts()
+            fit(compiled([task]), [choose], shaped, epochs=1, **weights)
+            samples.append(choose._sample)
+    for sample in samples:
+        assert_equal(sample.weights[:, 0], np.where(y == 0, 9.0, 0.5))
+        assert_close(sample.labels, samples[0].labels)
+
+
+def test_class_weights_count_for_batches_and_not_for_missing_labels():
+    y = (np.arange(SAMPLES) % 3 == 0).astype("float32")
+    y[:4] = np.nan
+    choose, weights = dk.ChooseExperts(), {"class_weight": {0: 9.0}, "batch_size": None}
+    model = compiled([dk.Task("a", "binary")])
+    fit(model, [choose], None, epochs=1, x=Parts(X, np.nan_to_num(y)), **weights)
+    sample = choose._sample
+    assert (sample.weights == 9).sum() == (np.nan_to_num(y) == 0).sum()
+    assert_equal(sample.weights, np.where(sample.labels < 0, 9, 1))
+    sample = draw_sample(model, 99, 0, x=X, y=y, class_weight={0: 9.0})
+    assert_equal(sample.weights[:, 0], np.where(y == 0, 9, 1) * ~np.isnan(y))
+
+
+def test_a_task_of_which_the_sample_says_nothing_keeps_its_experts():
+    first = [[4, 5], [3, 2], [0, 1], [2, 4], [1, 0]]
+    tasks = ["a", "none", "constant", dk.Task("one class", "binary"), "weightless"]
+    gate = dk.ChosenGate(initial_choices=first, num_gates=5)
+    model = compiled(tasks, gate, optimizer=still())
+    y = np.tile(differences(model)[:, :1], 5)
+    y[:, 1], y[:, 2], y[:, 3] = np.nan, 0.1, 1.0
+    weights = np.ones(y.shape)
+    weights[:, 4] = 0.0
+    y[0, 1], weights[0, 1] = 1.0, 0.0  # As `fit` wants a label.
+    fit(model, [dk.ChooseExperts()], y, sample_weight=weights)
+    assert np.sort(choices(model)).tolist() == [[1, 5], *np.sort(first[1:]).tolist()]
+
+
+@pytest.mark.parametrize("bad", [0.0, np.nan])
+def test_tasks_keep_their_experts_if_no_expert_explains_anything(bad):
+    gate = dk.ChosenGate(initial_choices=[[4, 5], [3, 2]], num_gates=2)
+    model = compiled(gate=gate)
+    y = differences(model)
+    for weight in layer_of(model).experts.weights:
+        weight.assign(np.full(weight.shape, bad))
+    assert dk.ChooseExperts(X, y).choose(model) == 0.0
+    assert choices(model).tolist() == [[4, 5], [3, 2]]
+
+
+def test_own_experts_of_a_task_without_labels_stay():
+    model = compiled(gate=dk.ChosenGate(2), architecture="cgc")
+    before = choices(model, "cgc")
+    y = to_numpy(layer_of(model, "cgc").experts(X))[:, [4, 2]].sum(-1)
+    y[:, 1] = 3.0
+    dk.ChooseExperts(X, y).choose(model)
+    assert np.sort(choices(model, "cgc"))[0].tolist() == [4, 6]
+    assert_equal(choices(model, "cgc")[1], before[1])
 
 
 def test_reading_batches_does_not_change_their_order():
@@ -299,6 +386,40 @@ def test_a_training_that_goes_on_chooses_when_a_whole_one_does():
     assert_close(*(m.get_weights() for m in models), atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("epoch", "steps"),
+    # Each second step of 16 is due until the eighth. Of 8 epochs, 3 are left then.
+    [(0, [0, 2, 4, 6, 8]), (1, [4, 6, 8]), (2, [8]), (3, [])],
+)
+def test_a_training_that_goes_on_begins_with_what_is_due_then(epoch, steps):
+    choose, model = Count(every=0.125), compiled()
+    layer_of(model).gate.step.assign(4 * epoch)
+    y = labels_from(model, [5, 2])
+    fit(model, [choose], y, 4, initial_epoch=epoch)
+    assert choose.at == steps
+
+
+def test_another_training_chooses_anew():
+    choose, model = Count(every=0.25), compiled()
+    y = labels_from(model, [5, 2])
+    for _ in range(2):
+        fit(model, [choose], y, 1)
+    assert choose.at == [0, 1, 2, 4, 5, 6]
+
+
+def test_data_without_a_length_are_chosen_on_between_epochs():
+    choose, model = Count(every=0.125), compiled()
+    choose.set_model(model)
+    choose.data = X, labels_from(model, [5, 2])
+    choose.set_params({"epochs": 4, "steps": None})
+    choose.on_train_begin()
+    for epoch in range(4):
+        choose.on_epoch_begin(epoch)
+        layer_of(model).gate.step.assign_add(1)
+        choose.on_train_batch_begin(1)
+    assert choose.at == [0, 1, 2]
+
+
 class StopAfter(keras.callbacks.Callback):
     """Stops the training after an epoch."""
 
@@ -368,6 +489,20 @@ def test_changes_are_printed_and_drawn_as_events(capsys):
     )
 
 
+def test_a_table_is_read_by_its_columns():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(X, columns=[*"abcdef"])
+    inputs = {name: keras.Input((1,), name=name) for name in "dabcef"}
+    columns = keras.layers.Concatenate()([inputs[name] for name in "abcdef"])
+    encoder = keras.Model(inputs, columns)
+    settings = {"gate": dk.ChosenGate(1), "experts": bank()}
+    model = dk.build_multitask_model(encoder, ["a", "b"], **settings)
+    see_one_feature(layer_of(model).experts)
+    y = labels_from(model, [5, 2])
+    dk.ChooseExperts(table, pandas.DataFrame(y, columns=["a", "b"])).choose(model)
+    assert choices(model).tolist() == [[5], [2]]
+
+
 def choose(model, *data):
     return lambda: dk.ChooseExperts(*data).choose(model())
 
@@ -383,6 +518,14 @@ def merged():
 
 def fit_gate(gate, **settings):
     fit(compiled(gate=gate(), **settings), [dk.ChooseExperts()], X[:, :2])
+
+
+def too_many():
+    # More selectors than experts are allowed, and share them.
+    gate = dk.DSelectKGate(7, num_gates=2)
+    with pytest.warns(UserWarning, match="selectors share experts"):
+        gate.build((None, 6))
+    return gate
 
 
 def fit_a_generator():
@@ -401,7 +544,11 @@ test_what_cannot_be_chosen_is_refused = refusals(
     # Experts of their own take places.
     (
         choose(lambda: compiled(architecture="cgc"), X, X[:, :2]),
-        "`k` must be an integer >= 2",
+        r"of 7 for each task, its own 1 among them.*num_nonzeros=1.* from 2 to 7\.",
+    ),
+    (
+        choose(lambda: compiled(gate=too_many()), X, X[:, :2]),
+        r"different experts of 6 for each task\. Received: the gate 'd_sel.*' with num",
     ),
     (choose(merged, X, X[:, 0]), r"Merged experts .* have none"),
     (fit_a_generator, "a generator, which can be read once"),
@@ -412,6 +559,7 @@ test_what_cannot_be_chosen_is_refused = refusals(
     # A plain model needs the data as arrays.
     (choose(plain), "Received: no data"),
     (choose(plain, X, {"a": X[:, 0], "b": X[:, 1]}), "an array of numbers with one"),
+    (choose(plain, X, X[:, :2].astype(str) + "a"), "an array of numbers with one"),
     (choose(plain, X, X[:, :3]), "Received: labels of 3 tasks"),
     (dk.ChooseExperts, "`x` and `y` belong together", {"x": X}),
     *(
@@ -425,9 +573,78 @@ test_what_cannot_be_chosen_is_refused = refusals(
 
 def test_labels_of_a_sample_have_a_mean_of_0_and_a_variance_of_1():
     y = np.array([[9.0, -3.0], [5.0, np.nan], [1.0, -1.0], [5.0, -2.0]])
-    sample = draw_sample(None, (np.ones((4, 2)), y), size=4, seed=0)
-    np.testing.assert_array_equal(sample.weights, ~np.isnan(y))
-    for labels, present in zip(sample.labels.T, sample.weights.T > 0, strict=True):
-        assert labels[present].mean() == pytest.approx(0.0)
-        assert labels[present].var() == pytest.approx(1.0)
-        assert (labels[~present] == 0).all()
+    # `None` among objects is a missing label too.
+    for labels in (y, np.where(np.isnan(y), None, y.astype(object))):
+        sample = draw_sample(None, 4, seed=0, x=np.ones((4, 2)), y=labels)
+        np.testing.assert_array_equal(sample.weights, ~np.isnan(y))
+        for own, present in zip(sample.labels.T, sample.weights.T > 0, strict=True):
+            assert own[present].mean() == pytest.approx(0.0)
+            assert own[present].var() == pytest.approx(1.0)
+            assert (own[~present] == 0).all()
+
+
+def rows_of(size, seed=0, **data):
+    """The rows that are drawn, of labels that are their numbers."""
+    sample = draw_sample(None, size, seed, **data)
+    assert_equal(sample.x[:, 0], sample.x[:, 1])
+    return sample.x[:, 0]
+
+
+@pytest.mark.backend_independent
+def test_the_rows_of_a_sample_are_random():
+    y = np.arange(400.0)
+    x, draws = np.stack([y, y], axis=1), []
+    for seed in range(20):
+        rows = rows_of(40, seed, x=x, y=y)
+        assert (np.diff(rows) > 0).all()
+        draws.append(rows)
+    # The mean of 800 uniform draws has a standard deviation of 4.
+    assert np.mean(draws) == pytest.approx(199.5, abs=20)
+    assert len(np.unique(draws)) > 250
+    assert_equal(rows_of(40, 3, x=x, y=y), draws[3])
+
+
+class Sorted(keras.utils.PyDataset):
+    """Batches of labels that are the numbers of the examples."""
+
+    def __init__(self, batch_size, length=400):
+        super().__init__()
+        self.batch_size, self.length, self.read = batch_size, length, []
+
+    @property
+    def num_batches(self):
+        return None if self.length is None else self.length // self.batch_size
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        y = index * self.batch_size + np.arange(self.batch_size, dtype="float32")
+        return np.stack([y, y], axis=1), y
+
+
+@pytest.mark.backend_independent
+def test_sorted_batches_are_read_in_a_random_order():
+    for batch_size, most in ((4, 10), (40, 10)):
+        data = Sorted(batch_size)
+        rows = rows_of(40, x=data)
+        assert len(rows) == 40
+        assert len(data.read) == len({*data.read}) == most
+        assert [rows.min() < 100, rows.max() > 300] == [True, True]
+    # All examples of data that have fewer.
+    assert_equal(np.sort(rows_of(999, x=Sorted(4))), np.arange(400.0))
+
+
+@pytest.mark.backend_independent
+def test_data_without_places_are_drawn_from_a_buffer():
+    for data in ([Sorted(8)[i] for i in range(50)], Sorted(8, None)):
+        draws = [rows_of(20, seed, x=data) for seed in range(20)]
+        assert all(len(rows) == 20 and rows.max() < 200 for rows in draws)
+        # The mean of 400 uniform draws of 200 has a standard deviation of 3.
+        assert np.mean(draws) == pytest.approx(99.5, abs=15)
+    assert max(data.read) == 24
+
+
+def test_sample_weights_of_other_models_count():
+    y = np.array([[1.0, np.nan], [2.0, 5.0], [9.0, 6.0]])
+    for weights in ([1.0, 2.0, 0.0], [[1.0], [2.0], [0.0]]):
+        sample = draw_sample(None, 9, 0, x=y, y=y, sample_weight=np.array(weights))
+        assert_equal(sample.weights, [[1, 0], [2, 2], [0, 0]])

@@ -1,5 +1,7 @@
 """How much of a training has passed, and how many steps gates count in an epoch."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -43,13 +45,17 @@ def test_parts_of_a_training_are_counted(clock, part, count):
         ((1, 0), 0.25, 0),
         ((1, 1), 0.25, 1),
         ((2, 0), 0.25, 1),
-        # What was due at 0, 0.3 and 0.6 epochs.
-        ((1, 0), 0.075, 3),
-        ((3, 0), 0.1, 7),
+        # What was due at 0, 0.3 and 0.6 epochs. What is due at 0.9 waits for a step.
+        ((1, 0), 0.075, 2),
+        # More often than there are steps.
+        ((0, 0), 0.01, -1),
     ],
 )
-def test_parts_before_the_start_are_counted_but_not_the_start(start, part, count):
+def test_parts_a_step_before_the_start_are_counted(start, part, count):
     assert clock_at(3, 4, 4, start=start).count_before(part) == count
+    if not start[1]:  # Without a length, a step is an epoch.
+        wanted = math.floor((start[0] - 1) / 4 / part) if start[0] else -1
+        assert clock_at(3, 4, None, start=start).count_before(part) == wanted
 
 
 def test_the_first_batch_after_a_time_of_this_epoch_is_listed():
