@@ -14,8 +14,8 @@ class Results(NamedTuple):
     """What an epoch comes to, with an axis for the copies.
 
     Args:
-        logs: A dict of the means over the epoch, by the names of Keras.
-        metrics: A list of the variables of the metrics; empty elsewhere than on JAX.
+        logs: A dict of the metrics over the epoch, by the names of Keras.
+        metrics: A list of the variables of the metrics.
     """
 
     logs: dict
@@ -134,17 +134,24 @@ class Program:
     def _run(self, is_training, batch_size, state, order, data):
         if self._on_jax:
             return self._epoch(is_training, batch_size)(state, order, data)
-        model, logs, means = self.model, [], []
+        model, logs, metrics = self.model, [], []
         step = model.train_on_batch if is_training else model.test_on_batch
         for lane, rows in enumerate(order):
             self.write(model, state, lane)
-            parts = np.split(rows, range(batch_size, len(rows), batch_size))
-            # Keras resets the metrics before each of these steps.
-            logs = [step(*_rows(data, part), return_dict=True) for part in parts]
-            values = [list(log.values()) for log in logs]
-            means.append(np.average(values, axis=0, weights=list(map(len, parts))))
+            model.reset_metrics()
+            # Keras resets the metrics before each of these steps, and `fit` does not.
+            model.reset_metrics = lambda: None
+            try:
+                for part in np.split(rows, range(batch_size, len(rows), batch_size)):
+                    last = step(*_rows(data, part), return_dict=True)
+            finally:
+                del model.reset_metrics
+            logs.append(last)
+            metrics.append(list(map(_on_host, model.metrics_variables)))
             state = self.replace(state, lane)
-        return state, Results(dict(zip(logs[0], np.transpose(means), strict=True)), [])
+        logs = keras.tree.map_structure(lambda *own: np.array(own), *logs)
+        metrics = [np.stack(same) for same in zip(*metrics, strict=True)]
+        return state, Results(logs, metrics)
 
     def _epoch(self, is_training, batch_size) -> Any:
         """The program of JAX for an epoch."""

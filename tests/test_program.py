@@ -6,6 +6,7 @@ import pytest
 from checks import assert_close, assert_equal
 from helpers import numbers
 
+import dselectk_keras as dk
 from dselectk_keras.program import Program
 
 X = numbers((10, 2))
@@ -52,6 +53,33 @@ def test_a_test_changes_no_weights_and_begins_metrics_anew(program, models):
     expected = [m.evaluate(X[rows], X[rows, :1], verbose=0)[0] for m, rows in pairs]
     for found in (first, second):
         assert_close(found.logs["loss"], expected, rtol=1e-5)
+
+
+def test_results_of_an_epoch_are_those_of_evaluate():
+    """Missing labels, sample weights and AUC: no mean over the batches has them."""
+    keras.utils.set_random_seed(0)
+    click = dk.Task("click", "binary", metrics=[keras.metrics.AUC(name="auc")])
+    model = dk.build_multitask_model(2, [click, "time"], "shared_bottom")
+    model.compile(keras.optimizers.SGD(0.0))
+    y = np.stack([np.arange(10) % 3 == 0, 3 * X[:, 0]], axis=1)
+    y[:3, 0], y[4:9, 1] = np.nan, np.nan
+    data = X, y, np.linspace(0.5, 2.0, 10)
+    model.train_on_batch(*data)
+    settings = {"sample_weight": data[2], "batch_size": 4, "verbose": 0}
+    right = model.evaluate(X, y, **settings, return_dict=True)
+    program = Program(model, 4)
+    for run in (program.test, program.train):
+        _, found = run(program.read([model]), np.arange(10)[None], data)
+        assert {*found.logs} == {"loss", "task_loss"}
+        for variable, value in zip(model.metrics_variables, found.metrics, strict=True):
+            variable.assign(value[0])
+        report = model.get_metrics_result()
+        assert_close(found.logs["task_loss"], [right["task_loss"]], rtol=1e-5)
+        for name, value in right.items():
+            # In training, it is an average over the examples, labeled or not.
+            if name != "loss" or run == program.test:
+                assert_close(report[name], value, rtol=1e-5)
+    assert model.reset_metrics.__func__ is keras.Model.reset_metrics
 
 
 def test_values_are_computed_assigned_and_replaced_for_each_copy(program, models):
