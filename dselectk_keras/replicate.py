@@ -9,6 +9,7 @@ import numpy as np
 
 from dselectk_keras.batches import Batches, as_arrays
 from dselectk_keras.callbacks import ChooseExperts, DecideGates
+from dselectk_keras.gates.chosen import warn_if_random
 from dselectk_keras.program import Program
 from dselectk_keras.utils import check_count, optional_import
 
@@ -330,6 +331,7 @@ class _Run(NamedTuple):
             optimizer.finalize_variable_values(weights)
             hook.on_train_end()
             copy.model.training_data = dict
+            warn_if_random(copy.model)
             copy.history = copy.model.history.history
 
 

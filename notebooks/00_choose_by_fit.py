@@ -128,7 +128,7 @@ true_groups = 2 * np.array(data.groups)[:, None] + np.arange(2)
 known = ChosenGate(initial_choices=true_groups, num_gates=64)
 others = {
     "chosen by fit, mixed": train(ChosenGate(2), [ChooseExperts()]),
-    "random, side by side": train(ChosenGate(2), side_by_side=True),
+    "random, side by side": train(ChosenGate(2, "random"), side_by_side=True),
     "true groups, side by side": train(known, side_by_side=True),
     "softmax, all 16": train(SoftmaxGate()),
 }

@@ -95,7 +95,7 @@ def make_gate(arm, data, num_steps, seed):
         "top_k": lambda: TopKGate(2),
         "noisy": lambda: TopKGate(2, noise=True, dense_steps=num_steps // 5),
         "known": lambda: ChosenGate(initial_choices=known, num_gates=NUM_TASKS),
-        "random": lambda: ChosenGate(2, seed=seed, trainable=False),
+        "random": lambda: ChosenGate(2, "random", seed=seed, trainable=False),
         "softmax": SoftmaxGate,
     }[arm.gate]()
 

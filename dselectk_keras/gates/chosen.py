@@ -1,19 +1,27 @@
 """The gate that has chosen its experts."""
 
 import random
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from keras import ops
 
+from dselectk_keras._keras import all_layers
 from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import softmax
-from dselectk_keras.utils import MAX_EXPERTS, add_counter, check_count, check_flags
+from dselectk_keras.utils import (
+    MAX_EXPERTS,
+    add_counter,
+    check_choice,
+    check_count,
+    check_flags,
+)
 
 
 @GATES.register("chosen")
@@ -27,14 +35,15 @@ class ChosenGate(Gate):
     The gate is static. The choices $c$ are integers, the weight `choices`, and the
     shares $\alpha$ are trainable. At first, the experts are drawn at random. The
     callback `ChooseExperts` chooses those that fit the labels best, while the model
-    trains. `condense` makes this gate from others.
+    trains; without it, `fit` of a `MultitaskModel` warns. `condense` makes this gate
+    from others.
 
     Args:
         num_nonzeros: The number of experts, $k$. `None` is that of `initial_choices`,
             or 2.
         initial_choices: The first choices: a list of $k$ numbers for all gates, or one
-            list for each. `None` draws them by the `seed`. -1 is no expert; its share
-            is lost.
+            list for each. -1 is no expert; its share is lost. `None` and `"random"`
+            draw experts by the `seed`; `"random"` says that they may stay.
         kept: For a condensed bank, the previous numbers of its experts. `None` means
             that the bank has all experts, in order.
         num_before: For a condensed bank, the previous number of experts.
@@ -61,7 +70,7 @@ class ChosenGate(Gate):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if initial_choices is not None:
+        if not isinstance(initial_choices, (str, type(None))):
             initial_choices = _integers("initial_choices", initial_choices)
             shape = np.shape(initial_choices)
             if num_nonzeros not in {None, shape[-1]} or (
@@ -73,6 +82,8 @@ class ChosenGate(Gate):
                     f"gate. Received: shape {shape}."
                 )
             num_nonzeros = shape[-1]
+        elif initial_choices is not None:
+            check_choice("initial_choices", initial_choices, ("random",))
         k = 2 if num_nonzeros is None else num_nonzeros
         self.num_nonzeros = check_count("num_nonzeros", k, maximum=MAX_EXPERTS)
         self.initial_choices: Any = initial_choices
@@ -82,16 +93,19 @@ class ChosenGate(Gate):
         self.num_before = num_before
         check_flags(train_shares=train_shares)
         self.train_shares = train_shares
+        # The experts that were drawn, until others are set.
+        self.drawn: Any = None
 
     def build_logits(self) -> None:
         """Create the logits of the shares."""
         n, initial = self.num_experts, self.initial_choices
-        if self.num_nonzeros > n and initial is None:
+        is_drawn = isinstance(initial, (str, type(None)))
+        if self.num_nonzeros > n and is_drawn:
             raise ValueError(
                 f"`num_nonzeros` must not exceed the {n} experts. "
                 f"Received: num_nonzeros={self.num_nonzeros}."
             )
-        if initial is not None and np.max(initial) >= n:
+        if not is_drawn and np.max(initial) >= n:
             raise ValueError(
                 f"`initial_choices` must be numbers below {n}, since there are {n} "
                 f"experts. Received: {np.max(initial)}."
@@ -140,14 +154,46 @@ class ChosenGate(Gate):
         choices, logits = map(ops.convert_to_numpy, (self.choices, self.shares))
         return ChosenExperts(choices, np.zeros(choices.shape), logits)
 
+    def choose(self, choices: Any, shares: Any = None, optimizer: Any = None) -> None:
+        """Set the experts; see `Gate`."""
+        self.drawn = None
+        super().choose(choices, shares, optimizer)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load the choices too, which then are no longer those that were drawn."""
+        self.drawn = None
+        super().load_own_variables(store)
+
     def _first_choices(self, shape, dtype=None):
         """The initial choices, or different experts that are drawn."""
-        if self.initial_choices is not None:
+        if not isinstance(self.initial_choices, (str, type(None))):
             return np.broadcast_to(self.initial_choices, shape)
         seed = random.randrange(2**31) if self.seed is None else self.seed
         # NumPy guarantees that the raw numbers of a bit generator never change.
         draws = np.random.PCG64(seed).random_raw((*shape[:-1], self.num_experts))
-        return draws.argsort(axis=-1)[..., : self.num_nonzeros]
+        found = draws.argsort(axis=-1)[..., : self.num_nonzeros]
+        self.drawn = found if self.initial_choices is None else None
+        return found
+
+
+def warn_if_random(model: Any) -> None:
+    """Warn once of gates that were trained on experts that nobody has chosen."""
+    names = []
+    for gate in all_layers(model):
+        if not isinstance(gate, ChosenGate) or gate.drawn is None:
+            continue
+        trained = int(ops.convert_to_numpy(gate.step)) > 0
+        if trained and (ops.convert_to_numpy(gate.choices) == gate.drawn).all():
+            gate.drawn = None
+            names.append(gate.name)
+    if names:
+        warnings.warn(
+            f"Gates were trained on experts that were drawn at random: "
+            f"{', '.join(names)}. Add the callback `ChooseExperts()`, or set "
+            "`initial_choices` of `ChosenGate`: the experts, or 'random' if random "
+            "experts are meant.",
+            stacklevel=3,
+        )
 
 
 def _integers(name, values):

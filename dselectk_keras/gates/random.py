@@ -23,7 +23,7 @@ class RandomGate(Gate):
     $$
 
     A per-example gate draws experts for each example. At inference all experts have the
-    weight $1 / n$. For experts that are drawn once, use `ChosenGate(k)`.
+    weight $1 / n$. For experts that are drawn once, use `ChosenGate(k, "random")`.
 
     Args:
         num_nonzeros: The number of experts to draw, $k$.

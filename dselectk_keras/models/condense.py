@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.distribution import is_model_parallel
-from dselectk_keras.gates.chosen import ChosenGate
+from dselectk_keras.gates.chosen import ChosenGate, warn_if_random
 from dselectk_keras.layers import MoE
 from dselectk_keras.models.rebuild import (
     compile_alike,
@@ -71,6 +71,7 @@ def condensed(model: Any, tolerance: float) -> Any:
                 f"{layer.name!r}, whose experts have shared_input=False, so that its "
                 "input has an entry for each of them."
             )
+    warn_if_random(model)
     chosen = {layer.name: layer.gate.chosen_experts() for layer in layers}
     undecided = [
         f"{name} {tuple(place)} by {distance[tuple(place)]:.3g}"

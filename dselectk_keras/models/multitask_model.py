@@ -10,6 +10,7 @@ from keras import ops
 
 from dselectk_keras._keras import all_layers, compile_arguments, track_layer
 from dselectk_keras.distribution import num_replicas
+from dselectk_keras.gates.chosen import warn_if_random
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.models.check_labels import (
     check_has_tasks,
@@ -133,9 +134,11 @@ class MultitaskModel(keras.Model):
             names.add("validation_split")
         self.training_data = lambda: {name: given[name] for name in names & {*given}}
         try:
-            return super().fit(**given)
+            history = super().fit(**given)
         finally:
             self.training_data = dict
+        warn_if_random(self)
+        return history
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.train_on_batch`."""

@@ -1,5 +1,6 @@
 """Fixed choices: weights on fixed experts, with shares that train."""
 
+import warnings
 from functools import partial
 
 import helpers
@@ -12,6 +13,9 @@ from helpers import built, model_of, numbers, numpy, refusals, reloaded, spread
 from keras import ops
 
 import dselectk_keras as dk
+
+# As in pyproject.toml; `pytest.warns` forgets from which module they come.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
 
 CASES = [
     Case("chosen", partial(dk.ChosenGate, initial_choices=[3, 1]), looks=(None,)),
@@ -144,8 +148,74 @@ def test_a_part_of_a_routing_mixes_some_of_the_experts():
     assert_close(numpy(parts[0]) + numpy(parts[1]), routing.mix(experts), 1e-5, 1e-6)
 
 
+def fitted(gate=None, callbacks=(), change=lambda gate: None, **settings):
+    """Train a model with a gate, and count the warnings of random experts."""
+    gate = dk.ChosenGate(2) if gate is None else gate
+    model = dk.build_multitask_model(3, ["a", "b"], gate=gate, experts=4)
+    model.compile("sgd")
+    change(model.get_layer("mmoe").gate)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            model.fit(X, X[:, :2], verbose=0, callbacks=[*callbacks], **settings)
+    texts = [str(each.message) for each in found]
+    return sum("experts that were drawn at random: chosen_gate" in t for t in texts)
+
+
+X = numbers((8, 3))
+
+
+def test_a_training_on_random_experts_warns_once_if_nobody_chose_them():
+    assert fitted() == 1
+    assert fitted(callbacks=[dk.GateRecorder(), dk.DecideGates()]) == 1
+    assert fitted(callbacks=[dk.ChooseExperts()]) == 0
+    # What is drawn may be what is chosen.
+    assert fitted(dk.ChosenGate(4), [dk.ChooseExperts()]) == 0
+    # Nothing was trained.
+    assert fitted(epochs=0) == 0
+
+
+def test_experts_that_were_set_or_that_may_be_random_do_not_warn(tmp_path):
+    drawn = []
+    for gate in (dk.ChosenGate(2, "random"), dk.ChosenGate(initial_choices=[0, 1])):
+        assert fitted(gate) == 0
+    for change in (
+        lambda gate: gate.choose(numpy(gate.choices)),
+        lambda gate: gate.choices.assign(3 - numpy(gate.choices)),
+        lambda gate: gate.set_weights([*gate.get_weights()[:2], np.full((2, 2), 3)]),
+    ):
+        assert fitted(change=change) == 0
+    for k in range(2):
+        model = dk.build_multitask_model(3, 2, gate=dk.ChosenGate(2, seed=1))
+        model.compile("sgd")
+        if k:  # The same as were drawn.
+            model.save_weights(tmp_path / "model.weights.h5")
+            model.load_weights(tmp_path / "model.weights.h5")
+            model.fit(X, X[:, :2], verbose=0)
+        drawn.append(numpy(model.get_layer("mmoe").gate.choices))
+    assert_equal(*drawn)
+    gates = [built(dk.ChosenGate(2, each, seed=1)) for each in (None, "random")]
+    assert_equal(*(numpy(gate.choices) for gate in gates))
+    assert gates[1].get_config()["initial_choices"] == "random"
+
+
+def test_other_models_and_condensing_warn_of_random_experts():
+    moe = dk.MoE(dk.DenseExperts(4, [1]), dk.ChosenGate(2))
+    model = model_of(moe, 3)
+    model.compile("sgd", "mse")
+    with pytest.warns(UserWarning, match=r"drawn at random: .* `ChooseExperts\(\)`"):
+        model.fit(X, X[:, :1], verbose=0, callbacks=[dk.GateRecorder()])
+    model = model_of(dk.MoE(dk.DenseExperts(4, [1]), dk.ChosenGate(2)), 3)
+    dk.condense(model)
+    model.compile("sgd", "mse")
+    model.fit(X, X[:, :1], verbose=0)
+    with pytest.warns(UserWarning, match="'random' if random experts are meant"):
+        dk.condense(model)
+
+
 test_what_cannot_be_chosen_is_refused = refusals(
     (chosen, "numbers below 3", ([0, 3], 3)),
+    (dk.ChosenGate, "`initial_choices` must be one of 'random'", (2, "any")),
     (lambda: chosen([[0, 1]], 3, num_gates=2), r"must have the shape \(2, 'k'\)"),
     (built, "the same for all examples", (dk.ChosenGate(initial_choices=[0]), 3, 2)),
     (built(dk.SoftmaxGate()).chosen_experts, "SoftmaxGate does not choose among exp"),
