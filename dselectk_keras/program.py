@@ -134,7 +134,7 @@ class Program:
     def _run(self, is_training, batch_size, state, order, data):
         if self._on_jax:
             return self._epoch(is_training, batch_size)(state, order, data)
-        model, logs, metrics = self.model, [], []
+        model, logs, metrics, last = self.model, [], [], {}
         step = model.train_on_batch if is_training else model.test_on_batch
         for lane, rows in enumerate(order):
             self.write(model, state, lane)

@@ -30,9 +30,13 @@ class Clock:
 
     def restart(self) -> None:
         """Begin another training."""
-        self.now = self.start = self.epochs = self.steps = None
+        self.now: Any = None
+        self.start: Any = None
+        self.epochs: Any = None
+        self.steps: Any = None
         # The step of each gate at the start, and its calls per step in the model.
-        self._first, self._calls = {}, {}
+        self._first: dict[int, int] = {}
+        self._calls: dict[int, int] = {}
 
     def set(
         self,

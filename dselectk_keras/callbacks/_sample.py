@@ -60,7 +60,7 @@ def draw_sample(
     return Sample(x, *_in_columns(_labels(model, y, sample_weight)))
 
 
-def _take(values, rows=slice(None)):
+def _take(values, rows: Any = slice(None)):
     """Take rows of arrays, tables, tensors or sparse matrices of SciPy."""
 
     def take(array):
