@@ -8,7 +8,6 @@ import collections
 import contextlib
 import functools
 import inspect
-import itertools
 import tempfile
 
 import keras
@@ -124,14 +123,57 @@ def calls_by_layer(model):
         if isinstance(layer, keras.Sequential):
             layer = layer._functional or layer
         if hasattr(layer, "_nodes_by_depth"):
-            for node in itertools.chain(*layer._nodes_by_depth.values()):
-                visit(node.operation, times, node.input_tensors)
+            for call in calls_in(layer):
+                visit(call.operation, times, call.input_tensors)
         elif isinstance(layer, keras.Layer):
             for part in layer._flatten_layers(include_self=False, recursive=False):
                 visit(part, times)
 
     visit(model, 1)
     return {id(layer): counts.get(id(layer), 1) for layer in all_layers(model)}
+
+
+def calls_in(model):
+    """List the calls of layers in a functional model, each after what it reads.
+
+    A call has an `operation`, `input_tensors`, `arguments` and `outputs`.
+    """
+    model = getattr(model, "_functional", None) or model
+    return [
+        call
+        for depth in sorted(model._nodes_by_depth, reverse=True)
+        for call in model._nodes_by_depth[depth]
+    ]
+
+
+def calls_for(model, tensor, known=()):
+    """List the calls that compute a tensor of a functional model, in their order.
+
+    Tensors of which `known` has the `id` need none.
+    """
+    known = {*known}
+    calls, needed = [], {id(tensor)} - known
+    for call in reversed(calls_in(model)):
+        if needed & {*map(id, call.outputs)}:
+            calls.append(call)
+            needed |= {*map(id, call.input_tensors)} - known
+    return calls[::-1]
+
+
+def recomputed(model, tensor, replaced):
+    """Compute a tensor of a functional model anew, with other tensors in its graph.
+
+    `replaced` has these tensors by the `id` of those whose place they take.
+    """
+    known = dict(replaced)
+    for call in calls_for(model, tensor, replaced):
+        given = {id(each): known.get(id(each), each) for each in call.input_tensors}
+        if known.keys() & given.keys():
+            args, kwargs = call.arguments.fill_in(given)
+            found = keras.tree.flatten(call.operation(*args, **kwargs))
+            pairs = zip(map(id, call.outputs), found, strict=True)
+            known = {**dict(pairs), **known}
+    return known.get(id(tensor), tensor)
 
 
 def restart_slots(optimizer, variable, changed=True):

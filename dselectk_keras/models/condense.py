@@ -1,12 +1,19 @@
 """Remove the experts that no task uses."""
 
+import contextlib
+import itertools
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras._keras import calls_in, copy_state
 from dselectk_keras.distribution import is_model_parallel
+from dselectk_keras.experts import ExpertBank
+from dselectk_keras.gates import Gate
 from dselectk_keras.gates.chosen import ChosenGate, warn_if_random
+from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.layers import MoE
 from dselectk_keras.models.rebuild import (
     compile_alike,
@@ -30,7 +37,8 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
     begins anew: its momentum and its step are zero.
 
     Args:
-        model: A functional model, such as `MultitaskModel`, with `MMoE` layers.
+        model: A functional model, such as `MultitaskModel`, with layers such as `MMoE`,
+            or with gates that get a list of tensors, or the output of a bank.
         tolerance: The largest distance of a bit, or of a selector's largest weight,
             from 0 or 1. Selectors within it are rounded, which changes the outputs: 0.0
             rounds none, and 1.0 all.
@@ -63,16 +71,12 @@ def condensed(model: Any, tolerance: float) -> Any:
             "Received: `keras.distribution.ModelParallel`. Save the model, load it "
             "without a distribution, and call `condense` there."
         )
-    layers = layers_to_replace(model, MoE)
-    for layer in layers:
-        if not layer.experts.shared_input:
-            raise ValueError(
-                "Only experts that share one input can be removed. Received: the layer "
-                f"{layer.name!r}, whose experts have shared_input=False, so that its "
-                "input has an entry for each of them."
-            )
     warn_if_random(model)
-    chosen = {layer.name: layer.gate.chosen_experts() for layer in layers}
+    layers, gates = _mixtures(model)
+    chosen = {
+        each.name: getattr(each, "gate", each).chosen_experts()
+        for each in (*layers, *gates)
+    }
     undecided = [
         f"{name} {tuple(place)} by {distance[tuple(place)]:.3g}"
         for name, (_, distance, _) in chosen.items()
@@ -86,25 +90,119 @@ def condensed(model: Any, tolerance: float) -> Any:
             "ended before the decision: set `start_from_epoch` of `EarlyStopping`, "
             "or lower `by`. Or raise `tolerance`, to round selectors."
         )
+    used, new = {}, {}
+    for source in dict.fromkeys(gates.values()):
+        readers = [gate for gate in gates if gates[gate] is source]
+        own = _used(*(chosen[gate.name].choices for gate in readers))
+        used |= dict.fromkeys(readers, own)
+        new |= {gate: _narrowed_gate(gate, chosen[gate.name], own) for gate in readers}
+        if source not in readers:
+            new[source] = _sliced(source, own)
 
-    def change(layer, settings):
-        choices, _, logits = chosen[layer.name]
-        settings["experts"], settings["gate"] = narrowed(layer, choices, logits)
+    def change(layer, entry):
+        if isinstance(layer, MoE):
+            parts = narrowed(layer, chosen[layer.name])
+            entry["config"].update(zip(("experts", "gate"), parts, strict=True))
+            return
+        config = keras.saving.serialize_keras_object(new[layer])
+        entry.update({**config, "build_config": None})  # The call builds it.
+        for call in entry["inbound_nodes"] if gates.get(layer) is layer else ():
+            experts, *others = call["args"]
+            call["args"] = ([experts[i] for i in used[layer]], *others)
 
-    return rebuild(model, layers, change)
+    copy = rebuild(model, [*layers, *new], change)
+    for layer in new.values():
+        copy_state(layer, copy.get_layer(layer.name))
+        _copy_draws(layer, copy.get_layer(layer.name))
+    return copy
 
 
-def narrowed(layer: MoE, choices: np.ndarray, logits: np.ndarray) -> tuple:
+def _mixtures(model):
+    """List the layers whose experts can be removed, and the `_sources` of gates."""
+    found = layers_to_replace(model, MoE, more=Gate)
+    layers = [layer for layer in found if isinstance(layer, MoE)]
+    for layer in layers:
+        if not layer.experts.shared_input:
+            raise ValueError(
+                "Only experts that share one input can be removed. Received: the layer "
+                f"{layer.name!r}, whose experts have shared_input=False, so that its "
+                "input has an entry for each of them."
+            )
+    gates = _sources(model, [each for each in found if each not in layers])
+    if layers or gates:
+        return layers, gates
+    for gate in found:
+        gate.chosen_experts()  # Says why it has none.
+    raise ValueError(
+        "The experts of a gate must be a list of tensors, or the output of a bank that "
+        f"only such gates read. Received: {', '.join(gate.name for gate in found)}. "
+        "Pass a list, or use `MoE`."
+    )
+
+
+def _sources(model, gates):
+    """Find out from where gates that a model calls have experts that can be removed.
+
+    Returns a dict from gates to the bank, or to themselves if they get a list. Gates
+    that need all of their experts are left out.
+    """
+    calls, sources = calls_in(model), {}
+
+    def reads(gate, outputs=None):
+        """Whether all calls of a gate get a list, or some of the outputs of a bank."""
+        given = [call.arguments.args[0] for call in calls if call.operation is gate]
+        if outputs is None:
+            return all(isinstance(experts, list) for experts in given)
+        return all(id(experts) in outputs for experts in given)
+
+    static = []
+    for gate in gates:
+        with contextlib.suppress(ValueError):
+            gate.chosen_experts()
+            static.append(gate)
+    for bank in model.layers:
+        if isinstance(bank, ExpertBank) and bank.shared_input:
+            own = [call.outputs for call in calls if call.operation is bank]
+            outputs = {*map(id, itertools.chain(*own))}
+            readers = dict.fromkeys(
+                call.operation
+                for call in calls
+                if outputs & {*map(id, call.input_tensors)}
+            )
+            if not outputs & {*map(id, model.outputs)} and all(
+                gate in static and reads(gate, outputs) for gate in readers
+            ):
+                sources |= dict.fromkeys(readers, bank)
+    return {**{gate: gate for gate in static if reads(gate)}, **sources}
+
+
+def narrowed(layer: MoE, chosen: ChosenExperts) -> tuple:
     """Build the experts that a static gate has chosen, and a gate with its choices.
 
-    `choices` and `logits` are those of `ChosenExperts`, or of some of the gates.
+    `chosen` are those of the gate of the layer, or of some of its rows.
     """
-    gate, bank = layer.gate, layer.experts
-    used = sorted({*choices.ravel().tolist()} - {-1}) or [0]
+    used = _used(chosen.choices)
+    return _sliced(layer.experts, used), _narrowed_gate(layer.gate, chosen, used)
+
+
+def _used(*choices):
+    """List the experts among choices, of which there is at least one."""
+    return sorted({*np.concatenate([*map(np.ravel, choices)]).tolist()} - {-1}) or [0]
+
+
+def _sliced(bank, used):
+    experts = bank.sliced(used)
+    experts.name = bank.name
+    return experts
+
+
+def _narrowed_gate(gate, chosen, used):
+    """Build a gate that has chosen among the experts in use."""
+    choices, _, logits = chosen
     place = {-1: -1, **{expert: i for i, expert in enumerate(used)}}
     # A gate that was condensed before reports the indices from before.
-    numbers = getattr(gate, "kept", None) or list(range(bank.num_experts))
-    chosen = ChosenGate(
+    numbers = getattr(gate, "kept", None) or list(range(gate.num_experts))
+    new = ChosenGate(
         choices.shape[-1],
         np.vectorize(place.get)(choices),
         kept=[numbers[i] for i in used],
@@ -117,12 +215,14 @@ def narrowed(layer: MoE, choices: np.ndarray, logits: np.ndarray) -> tuple:
         name=gate.name,
         dtype=gate.dtype_policy,
     )
-    chosen.build((None, len(used)))
-    chosen.set_weights([logits, ops.convert_to_numpy(gate.step)])
-    chosen.trainable = gate.trainable
-    if chosen.generator is not None:
-        drawn = ops.convert_to_numpy(gate.generator.state)
-        chosen.generator.state.assign(drawn)
-    experts = bank.sliced(used)
-    experts.name = bank.name
-    return experts, chosen
+    new.build((None, len(used)))
+    new.set_weights([logits, ops.convert_to_numpy(gate.step)])
+    new.trainable = gate.trainable
+    _copy_draws(gate, new)
+    return new
+
+
+def _copy_draws(gate, new):
+    """Let a new gate with `expert_dropout` go on with the random numbers."""
+    if getattr(new, "generator", None) is not None:
+        new.generator.state.assign(ops.convert_to_numpy(gate.generator.state))

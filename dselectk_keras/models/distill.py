@@ -54,7 +54,8 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
     layers = layers_to_replace(model)
     first = layers[0].gate
 
-    def change(layer, settings):
+    def change(layer, entry):
+        settings = entry["config"]
         num_gates = gate.num_gates or layer.gate.num_gates
         settings["gate"] = _shifted(gate, layer.gate, first, num_gates=num_gates)
         if settings.get("shared_gate") is not None:

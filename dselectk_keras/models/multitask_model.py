@@ -124,7 +124,8 @@ class MultitaskModel(keras.Model):
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
         given = self._given("fit", x, y, *args, **kwargs)
         self._check_training(given.get("class_weight"))
-        self._check(*(given.get(name) for name in DATA), training=True)
+        data = given["x"], given["y"], given["sample_weight"]
+        self._check(*data, training=True)
         if isinstance(held_out := given.get("validation_data"), (tuple, list)):
             given["validation_data"] = held_out = self._as_arrays(*held_out)
             self._check(*held_out)
@@ -152,7 +153,7 @@ class MultitaskModel(keras.Model):
         if any(name.startswith("_") for name in kwargs):
             return super().evaluate(x, y, *args, **kwargs)
         given = self._given("evaluate", x, y, *args, **kwargs)
-        self._check(*(given.get(name) for name in DATA))
+        self._check(given["x"], given["y"], given["sample_weight"])
         return super().evaluate(**given)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:

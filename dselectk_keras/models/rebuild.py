@@ -7,11 +7,15 @@ from typing import Any
 import keras
 
 from dselectk_keras._keras import compile_arguments, copy_state, settings
+from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts
 
 
-def layers_to_replace(model: Any, kind: type = GatedExperts) -> list[Any]:
-    """List the layers of a class, after checks that `rebuild` can replace them."""
+def layers_to_replace(model: Any, kind: Any = GatedExperts, more: Any = ()) -> list:
+    """List the layers of a class, after checks that `rebuild` can replace them.
+
+    The others that it lists, of the class `more`, need not be there.
+    """
     config = model.get_config() if isinstance(model, keras.Model) else {}
     if "layers" not in config or not model.built:
         raise ValueError(
@@ -19,16 +23,16 @@ def layers_to_replace(model: Any, kind: type = GatedExperts) -> list[Any]:
             f"{model!r}, a {type(model).__name__}. Build it, or make it functional: "
             "call the layers on `keras.Input`, as in `keras.Model(inputs, outputs)`."
         )
-    layers = [layer for layer in model.layers if isinstance(layer, kind)]
+    layers = [layer for layer in model.layers if isinstance(layer, (kind, more))]
     if not layers:
         found = [f"{layer.name} ({type(layer).__name__})" for layer in model.layers]
         raise ValueError(
-            f"The model has no layer of the class `{kind.__name__}`, such as `MMoE`. "
-            f"Received layers: {', '.join(found)}."
+            f"The model has no layer of the class `{kind.__name__}`, such as `MMoE`"
+            f"{', and no gate' * bool(more)}. Received layers: {', '.join(found)}."
         )
     for one, other in itertools.combinations(layers, 2):
         for part in ("experts", "gate", "routing_network"):
-            if getattr(one, part) is getattr(other, part) is not None:
+            if _part(one, part) is _part(other, part) is not None:
                 raise ValueError(
                     "Layers that share a part cannot be replaced: each would get its "
                     f"own. Received: {part!r} shared by {one.name}, {other.name}. "
@@ -37,11 +41,18 @@ def layers_to_replace(model: Any, kind: type = GatedExperts) -> list[Any]:
     return layers
 
 
+def _part(layer, name):
+    """A part of a layer; a gate of its own is its own part."""
+    is_gate = name == "gate" and isinstance(layer, Gate)
+    return layer if is_gate else getattr(layer, name, None)
+
+
 def rebuild(model: Any, layers: list[Any], change: Callable) -> Any:
     """Copy a model and its weights, but for some layers, whose settings change.
 
-    `change` is a function of such a layer and the dict of its arguments, which it
-    changes. The copy has the same class and is not compiled.
+    `change` is a function of such a layer and its entry in the config of the model,
+    which it changes. The copy has the same class and is not compiled. Layers that
+    nothing reads any more are left out.
     """
     replaced = {layer.name: layer for layer in layers}
     config = model.get_config()
@@ -50,11 +61,12 @@ def rebuild(model: Any, layers: list[Any], change: Callable) -> Any:
         config["tasks"] = model.tasks
     for each in config["layers"]:
         if each["config"]["name"] in replaced:
-            change(replaced[each["config"]["name"]], each["config"])
+            change(replaced[each["config"]["name"]], each)
     copy = type(model).from_config(config)
+    left = {layer.name: layer for layer in copy.layers}
     for layer in model.layers:
-        if layer.name not in replaced:
-            copy_state(layer, copy.get_layer(layer.name))
+        if layer.name in left.keys() - replaced.keys():
+            copy_state(layer, left[layer.name])
     if hasattr(model, "task_losses"):
         copy_state(model.task_losses, copy.task_losses)
     return copy

@@ -204,6 +204,102 @@ def test_one_gate_for_all_tasks_or_a_single_moe_or_one_of_several_layers():
     assert small.get_layer("above").experts.num_experts == 2
 
 
+def in_list(*gates):
+    """A model with gates on one list of experts, as in the README."""
+    x = keras.Input((3,))
+    experts = [layers.Dense(2, name=f"expert_{i}")(x) for i in range(6)]
+    return keras.Model(x, [layers.Dense(1)(gate(experts)) for gate in gates])
+
+
+def of_bank(*gates, experts=None):
+    x = keras.Input((3,))
+    outputs = (experts or dk.DenseExperts(6, [2]))(x)
+    return keras.Model(x, [layers.Dense(1)(gate(outputs)) for gate in gates])
+
+
+def chosen(*choices, **settings):
+    return dk.ChosenGate(initial_choices=list(choices), **settings)
+
+
+def experts_of(model):
+    return [layer.name for layer in model.layers if layer.name.startswith("expert")]
+
+
+@pytest.mark.parametrize("gate", [dk.TopKGate, dk.DSelectKGate, dk.ChosenGate])
+def test_experts_of_a_list_that_no_gate_uses_are_left_out(gate, tmp_path):
+    gate = gate(2, num_gates=2, expert_dropout=0.25, seed=3)
+    model = in_list(gate)
+    weights = np.eye(6)[[4, 1]] * 0.25 + np.eye(6)[[1, 4]] * 0.75
+    if hasattr(gate, "kept"):
+        gate.choose([[4, 1], [1, 4]])
+    else:
+        gate.assign_expert_weights(weights)
+    model.compile("sgd", "mse")
+    model.fit(X, np.ones((16, 2, 1)), verbose=0)
+    gate.trainable = False
+    small = condense(model)
+    assert experts_of(small) == ["expert_1", "expert_4"]
+    assert_close(small(X), model(X), atol=1e-6)
+    assert_equal(reloaded(small, tmp_path)(X), small(X))
+    own = small.get_layer(gate.name)
+    assert (own.kept, own.num_before, own.trainable) == ([1, 4], 6, False)
+    assert int(own.step) == int(gate.step) == 1
+    assert_equal(own.generator.state, gate.generator.state)
+    assert experts_of(condense(small)) == experts_of(small)
+    small.fit(X, np.ones((16, 2, 1)), verbose=0)
+
+
+def test_several_gates_and_mixtures_keep_what_any_of_them_uses():
+    model = in_list(chosen(4, 1), chosen(1, 1), chosen(5, -1))
+    small = condense(model)
+    assert experts_of(small) == ["expert_1", "expert_4", "expert_5"]
+    for found, expected in zip(small(X), model(X), strict=True):
+        assert_close(found, expected, atol=1e-6)
+    # A bank has the same experts for all of its gates.
+    experts = dk.Experts(keras.Sequential([layers.Dense(2)]), 6, name="bank")
+    for bank in (dk.DenseExperts(6, [2], name="bank"), experts):
+        model = of_bank(chosen(4, 1), chosen(5, 5), experts=bank)
+        small = condense(model)
+        assert small.get_layer("bank").num_experts == 3
+        for found, expected in zip(small(X), model(X), strict=True):
+            assert_close(found, expected, atol=1e-6)
+    layer = dk.MoE(dk.DenseExperts(4, [2]), dk.TopKGate(1), name="moe")
+    x = keras.Input((3,))
+    lists = [layers.Dense(2)(x) for _ in range(4)]
+    model = keras.Model(x, layer(x) + chosen(3, 0)(lists) + chosen(3)(lists))
+    small = condense(model)
+    assert small.get_layer("moe").experts.num_experts == 1
+    assert sum(isinstance(each, layers.Dense) for each in small.layers) == 2
+    assert_close(small(X), model(X), atol=1e-6)
+
+
+def test_a_gate_that_is_called_twice_or_follows_its_bank_in_a_row():
+    x, gate = keras.Input((3,)), chosen(2, 0)
+    first, second = ([layers.Dense(2)(x) for _ in range(4)] for _ in range(2))
+    model = keras.Model(x, gate(first) - gate(second))
+    small = condense(model)
+    assert sum(isinstance(each, layers.Dense) for each in small.layers) == 4
+    assert_close(small(X), model(X), atol=1e-6)
+    parts = [keras.Input((3,)), dk.DenseExperts(4, [2]), dk.TopKGate(1)]
+    model = keras.Sequential(parts)
+    small = condense(model)
+    assert small.layers[0].num_experts == 1
+    assert_close(small(X), model(X), atol=1e-6)
+
+
+def test_experts_that_others_read_are_kept():
+    x, bank = keras.Input((3,)), dk.DenseExperts(4, [2], name="bank")
+    outputs, gate = bank(x), chosen(1)
+    lists = chosen(0)([layers.Dense(2)(x) for _ in range(3)])
+    for other in (dk.SoftmaxGate()(outputs), dk.TopKGate(1)(outputs, x), outputs):
+        model = keras.Model(x, [gate(outputs), other, lists])
+        small = condense(model)
+        assert small.get_layer("bank").num_experts == 4
+        assert sum(isinstance(each, layers.Dense) for each in small.layers) == 1
+        for found, expected in zip(small(X), model(X), strict=True):
+            assert_close(found, expected, atol=1e-6)
+
+
 @pytest.mark.parametrize("epochs", [0, 1])
 def test_a_condensed_model_is_condensed_again_and_reloads(tmp_path, epochs):
     small = condense(decided())
@@ -312,6 +408,12 @@ def subclassed():
     return model
 
 
+def on_a_stack():
+    x = keras.Input((3,))
+    experts = keras.ops.stack([layers.Dense(2)(x) for _ in range(3)], axis=1)
+    return keras.Model(x, chosen(1, name="here")(experts))
+
+
 def own_inputs():
     bank = dk.DenseExperts(4, [3], shared_input=False)
     return model_of(dk.MoE(bank, dk.TopKGate(2), name="a"), 4, 6)
@@ -341,6 +443,9 @@ test_what_cannot_be_condensed_is_refused = pytest.mark.backend_independent(
                     NO_LAYER + r"dense.* \(Dense\)",
                 ),
                 (lambda: of_gate(dk.TopKGate(1), "cgc"), NO_LAYER + r"cgc \(CGC\)"),
+                (lambda: in_list(dk.SoftmaxGate()), "SoftmaxGate does not choose"),
+                (lambda: in_list(dk.DSelectKGate(1)), "1 selectors are not binary"),
+                (on_a_stack, r"only such gates read\. Received: here\. Pass a list"),
                 (own_inputs, "share one input can be removed. Received: the layer 'a'"),
                 (lambda: of_gate(dk.SoftmaxGate()), "SoftmaxGate does not choose amo"),
                 (

@@ -3,8 +3,10 @@
 import keras
 import numpy as np
 import pytest
+import train
 from checks import assert_close, assert_equal
 from helpers import numbers, numpy, refusals, reloaded
+from keras import layers, ops
 from models.test_condense import WEIGHTS
 
 import dselectk_keras as dk
@@ -69,16 +71,160 @@ def test_tasks_may_share_a_loss_and_have_any_name():
         assert_close(found, expected, atol=1e-6)
 
 
-def of_own_layers():
+def behind(change, tasks=TASKS, **settings):
+    """A model with more layers behind the towers."""
+    model = decided(tasks, **settings)
+    outputs = dict(model.output)
+    return dk.MultitaskModel(model.input, change(model, outputs), tasks=model.tasks)
+
+
+def scaled(model, outputs):
+    """Several layers, in units of the labels; one of them with weights."""
+    outputs["a"] = layers.Rescaling(100.0, 500.0)(layers.Dense(1)(outputs["a"]))
+    outputs["c"] = layers.Rescaling(2.0)(outputs["c"])
+    return outputs
+
+
+def shared(model, outputs):
+    """A layer that all tasks share, and that is called twice."""
+    dense = layers.Dense(1)
+    return {name: dense(ops.tanh(dense(x))) for name, x in outputs.items()}
+
+
+def nested(model, outputs):
+    """A model of its own, which branches."""
+    x = keras.Input((1,))
+    inner = keras.Model(x, layers.Add()([layers.Dense(1)(x), x]))
+    return {name: keras.Sequential([inner])(x) for name, x in outputs.items()}
+
+
+def with_features(model, outputs):
+    """A linear model beside the towers, as in wide and deep."""
+    wide = layers.Dense(1, name="wide")(model.input)
+    return {name: x + wide for name, x in outputs.items()}
+
+
+@pytest.mark.parametrize("change", [scaled, shared, nested, with_features])
+def test_layers_behind_the_towers_are_kept(change, tmp_path):
+    model = behind(change)
+    expected = {name: numpy(x) for name, x in model(X).items()}
+    for each in (dk.condense(model), dk.distill(model, dk.DSelectKGate(2))):
+        assert_close(each(X), expected, atol=1e-4)
+    for name, values in expected.items():
+        small = dk.per_task(model, name)
+        assert small.get_layer("mmoe").experts.num_experts <= 2
+        again = dk.per_task(reloaded(small, tmp_path), name)
+        for each in (small, again):
+            assert_close(each(X)[name], values, atol=1e-4)
+    small.compile("sgd")
+    assert np.isfinite(small.fit(X, X[:, :1], verbose=0).history["loss"]).all()
+
+
+def product(model, outputs):
+    """Purchase after a click, as in ESMM."""
+    outputs["c"] = layers.Multiply(name="both")([outputs["a"], outputs["c"]])
+    return outputs
+
+
+def of_mixtures(model, outputs):
+    mixtures = model.get_layer("mmoe").output
+    outputs["a"] += layers.Dense(1)(layers.Flatten(name="flat")(mixtures))
+    return outputs
+
+
+def of_own_layers(tasks):
+    """Towers that are layers, on mixtures of two levels."""
+    inputs, gate = keras.Input((3,)), dk.DSelectKGate(2)
+    below = dk.MoE(dk.DenseExperts(4, [5]), gate, name="below")(inputs)
+    bank = dk.DenseExperts(8, [5])
+    mixtures = dk.MMoE(bank, dk.DSelectKGate(2), tasks, name="mmoe")(below)
+    pairs = (
+        mixtures.items()
+        if isinstance(mixtures, dict)
+        else zip("ab", mixtures, strict=True)
+    )
+    outputs = {name: layers.Dense(1)(mixture) for name, mixture in pairs}
+    tasks = [dk.Task(name) for name in outputs]
+    model = dk.MultitaskModel(inputs, outputs, tasks=tasks)
+    model.get_layer("below").gate.assign_expert_weights(np.eye(4)[2])
+    gate = model.get_layer("mmoe").gate
+    gate.assign_expert_weights(WEIGHTS[: gate.num_gates])
+    return model
+
+
+@pytest.mark.parametrize("tasks", [("b", "a"), 2])
+def test_a_model_of_own_layers_is_taken_apart(tasks):
+    model = of_own_layers(tasks)
+    expected = {name: numpy(x) for name, x in model(X).items()}
+    sizes = {}
+    for name, values in expected.items():
+        small = dk.per_task(model, name)
+        assert_close(small(X)[name], values, atol=1e-6)
+        sizes[name] = small.get_layer("mmoe").experts.num_experts
+        assert small.get_layer("below").experts.num_experts == 1
+        assert len(small.layers) == 4
+    assert sorted(sizes.values()) == [1, 2]
+
+
+def test_gates_of_lists_are_taken_apart():
     inputs = keras.Input((3,))
-    mixtures = dk.MMoE(dk.DenseExperts(4, [5]), dk.DSelectKGate(2), ["a"])(inputs)
-    outputs = {"a": keras.layers.Dense(1)(mixtures["a"])}
-    return dk.MultitaskModel(inputs, outputs, tasks=[dk.Task("a")])
+    experts = [layers.Dense(2)(inputs) for _ in range(4)]
+    gates = {name: dk.TopKGate(1) for name in "ab"}
+    outputs = {name: layers.Dense(1)(gate(experts)) for name, gate in gates.items()}
+    model = dk.MultitaskModel(inputs, outputs, tasks=[dk.Task("a"), dk.Task("b")])
+    for name in "ab":
+        small = dk.per_task(model, name)
+        assert_close(small(X)[name], model(X)[name], atol=1e-6)
+        assert len(small.layers) == 4  # With one expert.
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="TensorFlow looks up strings."
+)
+def test_a_table_goes_from_its_file_to_the_model_of_each_task(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    rng, size = np.random.default_rng(0), 60
+    age = rng.integers(17, 90, size)
+    columns = {
+        "age": np.where(rng.random(size) < 0.1, np.nan, age),
+        "workclass": rng.choice(["Private", "State-gov", None], size=size),
+        "hours-per-week": 20 + age // 3,
+        "income": np.where(age > 50, ">50K", "<=50K"),
+    }
+    path, out = tmp_path / "adult.csv", tmp_path / "run"
+    pandas.DataFrame(columns).to_csv(path, index=False)
+    targets = ["hours-per-week", "income"]
+    options = ["--table", path, "--targets", *targets, "--epochs", 2, "--units", 4]
+    train.main([*map(str, options), "--quiet", "--out", str(out)])
+    model = keras.saving.load_model(out / "model.keras")
+    frame = pandas.read_csv(path)
+    expected = model.predict(frame, verbose=0)
+    assert expected["hours-per-week"].mean() > 10  # Not the units of the towers.
+    for name in targets:
+        found = dk.per_task(model, name).predict(frame, verbose=0)
+        assert_close(found[name], expected[name], rtol=1e-4)
+
+
+def stacked_behind(tasks):
+    tasks = [dk.Task(each) if isinstance(each, str) else each for each in tasks]
+    model = dk.build_multitask_model(3, tasks, gate=dk.TopKGate(2), stacked=True)
+    outputs = layers.Rescaling(2.0, name="scale")(model.output)
+    return dk.MultitaskModel(model.input, outputs, tasks=model.tasks)
 
 
 SOFT = dk.build_multitask_model(3, 2, gate=dk.SoftmaxGate())
 test_what_cannot_be_taken_apart_is_refused = refusals(
     (lambda: dk.per_task(decided(), "d"), "no task of the name 'd'"),
     (dk.per_task, "SoftmaxGate does not choose among experts", (SOFT, "task_0")),
-    (dk.per_task, r"No such layer: (towers_a|mmoe)", (of_own_layers(), "a", 1.0)),
+    (
+        dk.per_task,
+        r"'c' must read no other task\. Received: .* the layers both do\.",
+        (behind(product), "c"),
+    ),
+    (dk.per_task, r"'a' must .* the layers flat do", (behind(of_mixtures), "a")),
+    (
+        dk.per_task,
+        r"layers behind it read all tasks\. Received: an output of the layer 'scale'",
+        *((stacked_behind(each), "c") for each in (TASKS, TASKS[::2], "abc")),
+    ),
 )
