@@ -20,6 +20,7 @@ from command_line import COMPILE_FAST, check_names, make_parser
 
 BACKENDS = ("tensorflow", "jax", "torch")
 ROUNDS = 5  # How often each form has its turn.
+MANY_LABELS = ("W2",)  # Workloads whose labels by name are timed too.
 
 
 def main(arguments=None):
@@ -92,12 +93,15 @@ def parts(backend, options):
     # Replicas are one program on JAX alone.
     shapes = SHAPES if backend == "jax" and not options.workloads else ()
     found = [["workload", name] for name in workloads]
+    if not options.forms:
+        found += [["labels", name] for name in workloads if name in MANY_LABELS]
     return [*found, *(["replicate", name] for name in shapes)]
 
 
 def run_here(options, given):
     """Run a part in this process, and keep what it gives."""
     from benchmarks import WORKLOADS
+    from benchmarks.labels import measure_labels
     from benchmarks.measure import check_forms, measure
     from benchmarks.others import measure_other
     from benchmarks.replicated import measure_replicate
@@ -122,6 +126,9 @@ def run_here(options, given):
         makers = {form: functools.partial(work.model, form) for form in chosen}
         found |= measure(work, makers, ROUNDS, progress)
         keep(options.out, ("workloads", names[0]), found, given)
+    elif kind == "labels":
+        found = measure_labels(WORKLOADS[names[0]], progress=progress)
+        keep(options.out, ("labels", names[0]), found, given)
     elif kind == "replicate":
         found = measure_replicate(*names, progress=progress)
         keep(options.out, ("replicate", names[0]), found, given)
@@ -142,9 +149,9 @@ def keep(out, place, found, given):
     command = " ".join(["python scripts/benchmark.py", *given])
     about = {**environment(), "command": command}
     path = out / file_name("benchmark", about)
-    kept = {"workloads": {}, "replicate": {}, "others": {}}
+    kept = {"workloads": {}, "labels": {}, "replicate": {}, "others": {}}
     if path.exists():
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept |= json.loads(path.read_text(encoding="utf-8"))
     kept["about"] = about
     kept[place[0]][place[1]] = {**found, "about": about}
     write_json(path, kept)

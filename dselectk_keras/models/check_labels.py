@@ -103,7 +103,8 @@ def _blocks(*values):
 def _check_group(reader, y, sample_weight):
     """Check the labels and the weights of a group of tasks."""
     for first, *part in _blocks(y, sample_weight):
-        labels, weights = (None if x is None else reader.stack(x, np) for x in part)
+        labels = reader.stack(part[0], np)
+        weights: Any = None if part[1] is None else reader.stack(part[1], np)
         if reader.none_impossible(labels) and (weights is None or _is_finite(weights)):
             continue
         missing, possible = reader.missing_and_possible(labels, np)
@@ -136,7 +137,10 @@ def _check_variation(readers, y, sample_weight):
     constant = []
     for reader in readers:
         # The tasks whose labels are equal so far: a few, after the first block.
-        rest, labeled, least, most = np.arange(len(reader.tasks)), False, np.nan, np.nan
+        rest: Any = np.arange(len(reader.tasks))
+        labeled: Any = False
+        least: Any = np.nan
+        most: Any = np.nan
         for _, *part in _blocks(y, sample_weight):
             own = reader.part(rest)
             labels = own.stack(part[0], np)

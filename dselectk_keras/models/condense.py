@@ -73,10 +73,8 @@ def condensed(model: Any, tolerance: float) -> Any:
         )
     warn_if_random(model)
     layers, gates = _mixtures(model)
-    chosen = {
-        each.name: getattr(each, "gate", each).chosen_experts()
-        for each in (*layers, *gates)
-    }
+    chosen = {layer.name: layer.gate.chosen_experts() for layer in layers}
+    chosen |= {gate.name: gate.chosen_experts() for gate in gates}
     undecided = [
         f"{name} {tuple(place)} by {distance[tuple(place)]:.3g}"
         for name, (_, distance, _) in chosen.items()

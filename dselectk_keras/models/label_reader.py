@@ -37,7 +37,7 @@ class LabelReader:
         indices: Their indices among all tasks of the model.
     """
 
-    def __init__(self, tasks: Sequence[Task], indices: Sequence[int]):
+    def __init__(self, tasks: Sequence[Task], indices: Any):
         self.tasks = tuple(tasks)
         self.indices = np.array(indices)
         loss: Any = keras.losses.get(tasks[0].loss)

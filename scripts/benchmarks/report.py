@@ -34,6 +34,7 @@ TRAINING_COLUMNS = (
     ("of floor", "fit_over_floor", "{:.1f}"),
     ("first calls, s", "first_seconds", "{:.1f}"),
 )
+LABEL_COLUMNS = ("plain", "array", "by name", "by name / array", "array / plain")
 REPLICATE_COLUMNS = (
     ("plain run, s", "plain_seconds", "{:.2f}"),
     ("fitted again, s", "again_seconds", "{:.2f}"),
@@ -232,6 +233,13 @@ def _section(result):
             ),
             _table("form", INFERENCE_COLUMNS, forms),
             _table("form", TRAINING_COLUMNS, forms),
+        ]
+    for name, found in result.get("labels", {}).items():
+        methods = {method: found[method] for method in ("fit", "evaluate")}
+        parts += [
+            f"### Labels of {name} ({about['backend']})",
+            f"Milliseconds per step in a call of one epoch, {found['rows']:,} rows.",
+            _table("call", [(each, each, "{:.3g}") for each in LABEL_COLUMNS], methods),
         ]
     if result["replicate"]:
         parts += [

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import WORKLOADS, replicated
+from benchmarks.labels import measure_labels
 from benchmarks.measure import check_forms, flops, labels_of, measure
 from benchmarks.others import SAME_LOOP, measure_other
 from benchmarks.report import plain_ratios, write_page
@@ -207,7 +208,9 @@ def test_every_part_runs_in_a_process_of_its_own():
         return benchmark.parts(backend, benchmark.parse(given))
 
     assert parts("jax", "--workloads", "W4") == [["workload", "W4"]]
-    assert ["replicate", "W2"] in parts("jax")
+    for name in ("replicate", "labels"):
+        assert [name, "W2"] in parts("jax")
+    assert parts("jax", "--workloads", "W2", "--forms", "bank") == [["workload", "W2"]]
     assert ["replicate", "W2"] not in parts("torch")
     assert parts("torch", "--quick", "--workloads", "W3") == [["check", "W3"]]
     # Other people's code runs on its own backend.
@@ -323,6 +326,20 @@ def test_code_of_others_is_timed_beside_the_package(code, tmp_path, monkeypatch)
 def test_the_original_release_needs_keras_2(tmp_path):
     with pytest.raises(RuntimeError, match=r"needs Keras 2.*Received: Keras 3\."):
         measure_other("release", tmp_path, "W2", rounds=1)
+
+
+def test_labels_by_name_are_timed_beside_one_array(tmp_path):
+    many = dataclasses.replace(TINY, num_tasks=8, tower="sum")
+    found = measure_labels(many, rows=8, rounds=1)
+    assert (found["rows"], found["steps"], found["epochs"]) == (8, 2, 1)
+    for times in (found["fit"], found["evaluate"]):
+        ratio = times["by name"] / times["array"]
+        assert times["by name / array"] == pytest.approx(ratio)
+    page, _ = keep(tmp_path, (("labels", "W2"), found))
+    assert "in a call of one epoch, 8 rows." in page
+    assert (
+        "| call | plain | array | by name | by name / array | array / plain |" in page
+    )
 
 
 def test_a_copy_of_a_program_is_timed_beside_plain_runs(monkeypatch):
