@@ -18,6 +18,7 @@ THREE_ERRORS = 3 * math.sqrt(0.05 * 0.95 / DRAWS)  # Of a rate of 0.05.
         ([Gap(2.1, 1.0)], None, True),
         ([Gap(-2.1, 1.0)], None, False),
         ([Gap(1.9, 1.0)], 100.0, "nil"),
+        ([Gap(0.0, 0.1)], 1.0, "nil"),
         ([Gap(1.9, 1.0)], 4.0, None),  # 1.9 to 2 is within the error.
         ([Gap(2.1, 1.0)], 100.0, True),
         ([Gap(2.1, 1.0), Gap(0.0, 1.0)], None, None),
@@ -38,6 +39,17 @@ def test_as_good_has_a_margin_and_no_half():
     assert all_positive([Gap(-1.0, 1.0)], over=-3.1).holds is True
     assert all_positive([Gap(-1.0, 0.1)], over=-0.5).holds is False
     assert all_positive([Gap(0.0, 1.0)], over=-1.0).holds is None
+
+
+@pytest.mark.parametrize(("effect", "wanted"), [(2.0, None), (2.5, "nil")])
+def test_half_of_the_papers_difference_counts_only_if_it_is_more_than_the_claim(
+    effect, wanted
+):
+    # That it exceeds 1, or is nil. The difference is below 1.2.
+    assert all_positive([Gap(1.0, 0.1)], effect, over=1.0).holds is wanted
+    # Without a difference of the paper, nothing is nil, and no seeds would tell.
+    judged = all_positive([Gap(-1.0, 0.4, 10)], 0.0, over=-1.0)
+    assert (judged.holds, judged.seeds) == (None, math.inf)
 
 
 def test_one_chance_of_several_needs_more():
