@@ -32,10 +32,30 @@ class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def make_parser(doc):
-    """A parser with the first line of a module's docstring as description."""
+    """A parser with the first line of a module's docstring as description.
+
+    It takes no abbreviated options, which `refuse` would not find.
+    """
     return argparse.ArgumentParser(
-        description=doc.split("\n", maxsplit=1)[0], formatter_class=_Formatter
+        description=doc.split("\n", maxsplit=1)[0],
+        formatter_class=_Formatter,
+        allow_abbrev=False,
     )
+
+
+def refuse(parser, arguments, options, why):
+    """End with an error if one of some options, which would do nothing, was given."""
+    given = {each.partition("=")[0] for each in map(str, arguments)}
+    for option in options:
+        if option in given:
+            parser.error(f"{option} is {why}")
+
+
+def count(text):
+    """A positive integer."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a positive integer, received {text}")
+    return int(text)
 
 
 def add_backend(parser):

@@ -20,14 +20,16 @@ from command_line import (
     add_backend,
     check_names,
     choose_backend,
+    count,
     make_parser,
+    refuse,
     without_data_dir,
 )
 
 
 def main(arguments=None):
     """Parse, run, and say where the page is."""
-    options = parse(arguments)
+    options, parser = parse(arguments)
     has_jax = importlib.util.find_spec("jax") is not None
     if not (has_jax or options.mine or options.pages_only):
         sys.exit(
@@ -39,8 +41,11 @@ def main(arguments=None):
     from gate_comparison.problems import PROBLEMS
 
     if options.mine:
-        asked = options.mine, options.targets, options.draws, options.out
-        path, text = mine.answer(*asked, options.epochs or 30)
+        asked = options.mine, options.targets, options.draws or 5, options.out
+        try:
+            path, text = mine.answer(*asked, options.epochs or 30)
+        except (ImportError, OSError, ValueError) as error:
+            parser.exit(2, f"{parser.prog}: {error}\n")
         print(f"{text}\n\nWritten to {path}.")
         return 0
     names = options.problems or list(PROBLEMS)
@@ -55,25 +60,39 @@ def main(arguments=None):
             )
             for name in names
         }
-        results.run(problems, options.draws, options.data_dir, out, " ".join(command))
+        most = max(problem.draws for problem in problems.values())
+        if options.draws and options.draws > most:
+            parser.error(f"--draws must be at most {most}. Received: {options.draws}.")
+        draws = options.draws or most
+        results.run(problems, draws, options.data_dir, out, " ".join(command))
     print(f"Written to {page.write(out)}.")
     return 0
 
 
 def parse(arguments):
-    """Read the command line."""
+    """Read the command line: the options, and the parser."""
     parser = make_parser(__doc__)
     add = parser.add_argument
     add("--problems", nargs="+", metavar="NAME", help="problems; all if omitted")
-    add("--draws", type=int, default=5, help="number of draws of the data")
-    add("--epochs", type=int, help="number of epochs; those of the problems if omitted")
+    add("--draws", type=count, help="number of draws of the data; all if omitted")
+    add("--epochs", type=count, help="number of epochs; as the problems if omitted")
     add("--data-dir", default=".", help="folder with the folders of the real data")
     add("--out", default="build/gatebench", help="folder of results and page")
     add("--pages-only", action="store_true", help="write the page, run nothing")
-    add("--mine", metavar="FILE", help="a table (CSV) to ask about")
+    add("--mine", metavar="FILE", help="a table (CSV or Parquet) to ask about")
     add_backend(parser)
     add("--targets", nargs="+", metavar="NAME", help="its columns that are targets")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    runs = ["--problems", "--data-dir"]
+    if options.mine:
+        refuse(parser, given, [*runs, "--pages-only"], "not for --mine.")
+    else:
+        refuse(parser, given, ["--targets"], "for --mine.")
+    if options.pages_only:
+        not_used = [*runs, "--draws", "--epochs", "--backend"]
+        refuse(parser, given, not_used, "not for --pages-only, which trains nothing.")
+    return options, parser
 
 
 if __name__ == "__main__":

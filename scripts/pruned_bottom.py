@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras import MultitaskModel
+from dselectk_keras.models.task import group_tasks
 from dselectk_keras.models.towers import add_towers
 
 # A unit is cut at one of several times, between these parts of the training.
@@ -51,11 +52,13 @@ def units_at(part, num_units, total):
 def prune(model, x, num_units):
     """Keep the units of each task whose weight times standard deviation is largest."""
     units = model.get_layer("units")
-    towers = next(each for each in model.layers if each.name.startswith("towers"))
-    kernel = ops.convert_to_numpy(towers.kernel(0))
     spread = ops.convert_to_numpy(model.get_layer("bottom")(x)).std(axis=0)
     mask = ops.convert_to_numpy(units.mask)
-    importance = np.linalg.norm(kernel, axis=-1) * spread
+    importance = np.empty(mask.shape)
+    # Tasks of each kind have towers of their own.
+    for label, tasks in group_tasks(model.tasks).items():
+        kernel = ops.convert_to_numpy(model.get_layer(f"towers_{label}").kernel(0))
+        importance[tasks] = np.linalg.norm(kernel, axis=-1) * spread
     # Dead units have no importance, and those that were cut less.
     kept = np.argsort(np.where(mask > 0, importance, -1.0))[:, -num_units:]
     mask = np.zeros_like(mask)

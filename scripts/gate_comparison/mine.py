@@ -6,12 +6,22 @@ import pathlib
 import keras
 import numpy as np
 import pandas as pd
+from user_table import as_float32, read_columns
 
 from dselectk_keras.plots import style
+from experiments.files import write_whole
 from experiments.pages import table
 from gate_comparison.arms import ARMS, BY_FIT, NUM_CHOICES, RECIPE, always
 from gate_comparison.comparison import compare
-from gate_comparison.page import BEST, CONTROL, FIT, SIDE_BY_SIDE, draw, verdict
+from gate_comparison.page import (
+    BEST,
+    CONTROL,
+    FEWEST_DRAWS,
+    FIT,
+    SIDE_BY_SIDE,
+    draw,
+    verdict,
+)
 from gate_comparison.problems import Problem, as_numbers, split_rows
 from gate_comparison.statistics import errors, luck, mean_ratio, random_errors, ratio
 
@@ -40,25 +50,19 @@ def answer(path, targets, draws, folder, epochs=30):
     """Compare gates on a table, and write a page about it.
 
     Args:
-        path: A CSV file.
+        path: A file as for `read_columns`.
         targets: Names of the columns that are the labels, which may be missing. Those
             with two values are binary. A text with more is one task for each value.
-        draws: The number of splits.
+        draws: The number of splits. With fewer than three, nothing is decided.
         folder: The folder of the page.
         epochs: The number of epochs.
 
     Returns:
         The path of the page, and its text.
     """
-    frame = pd.read_csv(path)
-    unknown = [name for name in targets or [] if name not in frame]
-    if not targets or unknown:
-        raise SystemExit(
-            f"`--targets` must name columns of {path}: {', '.join(frame.columns)}. "
-            f"Received: {targets}."
-        )
-    y = as_labels(frame[list(dict.fromkeys(targets))])
-    binary = [set(column.dropna()) <= {0, 1} for _, column in y.items()]
+    frame, targets = read_columns(path, targets)
+    y = as_labels(frame[targets])
+    binary = [set(column.dropna()) == {0, 1} for _, column in y.items()]
     x = as_numbers(frame.drop(columns=targets))
     tables = [split_rows(x, y.to_numpy(), binary, seed) for seed in range(draws)]
     problem = Problem("mine", lambda seed, _: tables[seed], epochs=epochs)
@@ -79,7 +83,7 @@ def answer(path, targets, draws, folder, epochs=30):
     style.save_figure(draw(rows), picture, dpi=150)
     parts = [f"# {pathlib.Path(path).name}", *sentences(rows, list(y), best)]
     parts.insert(2, f"![Test errors.]({picture.name})")
-    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    write_whole(page, "\n\n".join(parts) + "\n")
     return page, "\n\n".join(parts)
 
 
@@ -87,20 +91,25 @@ def as_labels(frame):
     """The columns of labels as numbers, NaN where they are missing."""
     columns = {}
     for name, column in frame.items():
-        if pd.api.types.is_numeric_dtype(column):
-            columns[name] = column
-            continue
         values = column.value_counts().index
-        if not 2 <= len(values) <= MOST_CLASSES:
-            raise SystemExit(
-                f"A target that is text must have 2 to {MOST_CLASSES} values. "
-                f"Received: {name}, with {len(values)}."
+        is_number = pd.api.types.is_numeric_dtype(column)
+        if is_number and len(values) > 2:
+            columns[name] = as_float32(f"target {name!r}", column)
+            continue
+        if is_number and len(values) == 2:
+            is_larger = (column == max(values)).astype("float32")
+            columns[name] = is_larger.where(column.notna())
+            continue
+        if not 2 <= len(values) <= (2 if is_number else MOST_CLASSES):
+            raise ValueError(
+                f"A target must have numbers that differ, or 2 to {MOST_CLASSES} "
+                f"texts. Received: {name!r}, with {len(values)} values."
             )
         # The second of two values says all; of more, each is a question.
         for value in values[1:] if len(values) == 2 else values:
-            is_it = (column == value).where(column.notna())
-            columns[f"{name} = {value}"] = is_it
-    return pd.DataFrame(columns).astype("float32")
+            is_it = (column == value).astype("float32")
+            columns[f"{name} = {value}"] = is_it.where(column.notna())
+    return pd.DataFrame(columns, index=frame.index).astype("float32")
 
 
 def sentences(rows, names, chosen):
@@ -115,7 +124,8 @@ def sentences(rows, names, chosen):
     best, one = luck(rows, BEST, "mine"), luck(rows, CONTROL, "mine")
     gains = [mean_ratio(each, dict.fromkeys(each, 1.0)) for each in (best, one)]
     words = {"yes": "matters", "no": "hardly matters"}.get(
-        verdict(rows, "mine"), "may matter (more `--draws` would say it)"
+        verdict(rows, "mine"),
+        f"may matter (more `--draws` would say it, at least {FEWEST_DRAWS})",
     )
     lines, soft = [], errors(rows, DENSE[0], "multiplications")
     for arm in (*CHOSEN, *DENSE):

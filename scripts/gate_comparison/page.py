@@ -29,6 +29,7 @@ from gate_comparison.statistics import (
     ratio,
 )
 
+FEWEST_DRAWS = 3  # For a verdict.
 BEST, CONTROL = (f"best {name}" for name in CHOICES)
 SHOWN = [arm for arm in ARMS if arm not in NORMALIZED]
 FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
@@ -136,7 +137,12 @@ def normalized_table(rows):
 
 
 def verdict(rows, problem):
-    """Whether the choice matters, by intervals: "yes", "no" or "undecided"."""
+    """Whether the choice matters, by intervals: "yes", "no" or "undecided".
+
+    The interval of a single draw has no width, and that of two hardly any.
+    """
+    if len({row["draw"] for row in rows if row["problem"] == problem}) < FEWEST_DRAWS:
+        return "undecided"
     found = [ratio(luck(rows, BEST, problem), luck(rows, CONTROL, problem))]
     found += [
         ratio(only(errors(rows, arm), [problem]), random_errors(rows, BEST))

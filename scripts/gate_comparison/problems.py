@@ -68,25 +68,27 @@ class Table:
 def standardized(splits, binary, groups=None):
     """A `Table` with inputs, and labels that are numbers, of mean 0 and deviation 1.
 
+    Means and deviations are those of the training. Inputs that are missing have the
+    mean; those that do not differ in the training are at most 1 from their value there.
     Inputs that are integers are tokens, which stay.
     """
     binary = np.asarray(binary, bool)
     tokens = np.issubdtype(splits[0][0].dtype, np.integer)
 
     def moments(array, kept: Any = False):
+        array = np.where(np.isnan(array).all(axis=0), 0.0, array)
         mean, std = np.nanmean(array, axis=0), np.nanstd(array, axis=0)
-        return np.where(kept, 0.0, mean), np.where(kept | (std == 0), 1.0, std)
+        return np.where(kept, 0.0, mean), np.where(kept, 1.0, std)
 
-    (mean_x, std_x), (mean_y, std_y) = (
-        moments(splits[0][0], tokens),
-        moments(splits[0][1], binary),
-    )
+    def inputs(x):
+        scaled = np.nan_to_num((x - mean_x) / np.where(std_x == 0, 1.0, std_x))
+        return np.where(std_x == 0, np.clip(scaled, -1, 1), scaled).astype("float32")
+
+    mean_x, std_x = moments(splits[0][0], tokens)
+    mean_y, std_y = moments(splits[0][1], binary)
+    std_y = np.where(std_y == 0, 1.0, std_y)
     splits = tuple(
-        Split(
-            ((x - mean_x) / std_x).astype("float32"),
-            ((y - mean_y) / std_y).astype("float32"),
-        )
-        for x, y in splits
+        Split(inputs(x), ((y - mean_y) / std_y).astype("float32")) for x, y in splits
     )
     return Table(splits, binary, groups)
 
@@ -139,13 +141,15 @@ def arff(file, num_tasks):
 
 
 def as_numbers(frame, most=12):
-    """Columns as numbers; texts are one column for each of their frequent values."""
+    """Columns as numbers; texts are one column for each of their frequent values.
+
+    Numbers that are missing are NaN.
+    """
     frame = frame.copy()
     for name in frame.select_dtypes(exclude="number"):
         frequent = frame[name].value_counts().index[:most]
         frame[name] = frame[name].where(frame[name].isin(frequent)).astype(object)
-    frame = pd.get_dummies(frame, dtype="float32")
-    return frame.fillna(frame.mean()).to_numpy("float32")
+    return pd.get_dummies(frame, dtype="float32").to_numpy("float32")
 
 
 def adult(seed, folder):

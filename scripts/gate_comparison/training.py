@@ -259,5 +259,8 @@ def normalized_expert(units, layers):
 
 
 def falling(progress):
-    """The factor of the learning rate: 1, and in the last fifth falling to 0.05."""
-    return float(np.clip((1.05 - progress) / 0.25, 0.05, 1.0))
+    """The factor of the learning rate: 1, and in the last fifth falling to 0.2.
+
+    Its last epoch begins before the end: of 30 epochs, it has 0.33.
+    """
+    return float(min(1.0, (1.05 - progress) / 0.25))

@@ -15,7 +15,9 @@ import pytest
 from gate_comparison import arms, comparison, mine, page, problems, results, training
 from gate_comparison.statistics import ratio
 from helpers import numpy
+from pruned_bottom import build_pruned_bottom, prune
 
+from dselectk_keras import DenseExperts, Task
 from experiments import files
 
 COMMITTED = pathlib.Path(__file__).parents[2] / "docs" / "gatebench"
@@ -243,6 +245,51 @@ def test_mine_says_whether_the_choice_matters(best, verdict):
 
 
 @pytest.mark.backend_independent
+@pytest.mark.parametrize(("draws", "found"), [(1, "undecided"), (2, "undecided")])
+@pytest.mark.parametrize("error", [0.5, 1.0])
+def test_nothing_follows_from_one_or_two_draws(draws, found, error):
+    def rows(draws):
+        for draw in range(draws):
+            for arm in (mine.BEST, mine.CONTROL):
+                yield _row(arm, 1.0, draw, choices=[1.0, 1.0])
+            yield _row(mine.FIT, error, draw)
+
+    assert page.verdict([*rows(draws)], "mine") == found
+    assert page.verdict([*rows(3)], "mine") == ("yes" if error < 1 else "no")
+
+
+@pytest.mark.backend_independent
+def test_gaps_and_scales_are_those_of_the_training():
+    nan = np.nan
+    train = np.array([[1.0, nan, 5.0, nan], [3.0, nan, 5.0, 7.0]])
+    test = np.array([[nan, 2.0, 9.0, 9.0], [4.0, nan, 4.5, nan]])
+    parts = [(x, np.zeros((2, 1))) for x in (train, test)]
+    first, second = problems.standardized(parts, [False]).splits
+    np.testing.assert_array_equal(first.x, [[-1, 0, 0, 0], [1, 0, 0, 0]])
+    # What does not differ in the training is at most 1 from its value there.
+    np.testing.assert_array_equal(second.x, [[0, 1, 1, 1], [2, 0, -0.5, 0]])
+
+
+def test_the_units_of_tasks_of_two_kinds_are_pruned_by_their_own_towers():
+    tasks = [Task("a"), Task("b", "binary"), Task("c")]
+    model = build_pruned_bottom(3, tasks, DenseExperts(1, [3]))
+    x = np.array([[1, 1, 1], [2, 2, 2]], "float32")
+    model.get_layer("bottom").kernel(0).assign(np.eye(3)[None])
+    for name, kernels in (("a_c", [[1, 2, 3], [3, 2, 1]]), ("b", [[1, 3, 2]])):
+        towers = model.get_layer(f"towers_{name}")
+        towers.kernel(0).assign(np.array(kernels)[..., None])
+    prune(model, x, 1)
+    mask = numpy(model.get_layer("units").mask)
+    np.testing.assert_array_equal(mask, [[0, 0, 1], [0, 1, 0], [1, 0, 0]])
+
+
+@pytest.mark.backend_independent
+def test_the_learning_rate_falls_in_the_last_fifth():
+    found = [training.falling(part) for part in (0.0, 0.8, 0.9, 29 / 30, 1.0)]
+    np.testing.assert_allclose(found, [1.0, 1.0, 0.6, 1 / 3, 0.2])
+
+
+@pytest.mark.backend_independent
 def test_tasks_that_share_most_experts_are_a_group():
     one = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
     other = [[0, 0, 1, 1], [0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 0]]
@@ -262,6 +309,7 @@ def test_targets_that_are_texts_become_questions():
             "n": [0.5, np.nan, 2.0, 1.0],
             "two": ["no", "yes", None, "no"],
             "more": ["a", "b", "c", None],
+            "one or two": [2.0, 1.0, None, 2.0],
         }
     )
     found = mine.as_labels(frame)
@@ -272,6 +320,7 @@ def test_targets_that_are_texts_become_questions():
         "more = a": [1.0, 0.0, 0.0, nan],
         "more = b": [0.0, 1.0, 0.0, nan],
         "more = c": [0.0, 0.0, 1.0, nan],
+        "one or two": [1.0, 0.0, nan, 1.0],
     }
     assert sorted(found) == sorted(wanted)
     for name, column in wanted.items():
@@ -279,11 +328,40 @@ def test_targets_that_are_texts_become_questions():
 
 
 @pytest.mark.backend_independent
-def test_mine_refuses_unknown_targets(tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--mine", "FILE", "--targets", "c"], "must name columns of "),
+        (["--mine", "FILE"], "Received: none."),
+        (["--mine", "none.csv", "--targets", "b"], "No such file"),
+        (["--mine", "FILE", "--problems", "adult"], "--problems is not for --mine"),
+        (["--mine", "FILE", "--data-dir=."], "--data-dir is not for --mine"),
+        (["--mine", "FILE", "--pages-only"], "--pages-only is not for --mine"),
+        (["--mine", "FILE", "--draws", "0"], "must be a positive integer, received 0"),
+        (["--mine", "FILE", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
+        (["--targets", "b"], "--targets is for --mine"),
+        (["--pages-only", "--draws", "2"], "--draws is not for --pages-only"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(tmp_path, capsys, arguments, text):
     path = tmp_path / "t.csv"
-    path.write_text("a,b\n1,2\n")
-    with pytest.raises(SystemExit, match=r"must name columns of .*: a, b"):
-        mine.answer(path, ["c"], 1, tmp_path)
+    path.write_text("a,b\n" + "".join(f"{i},{i % 5}\n" for i in range(20)))
+    given = [str(path) if each == "FILE" else each for each in arguments]
+    backend = [] if "--pages-only" in given else ["--backend", keras.backend.backend()]
+    with pytest.raises(SystemExit) as ended:
+        gatebench.main([*given, *backend, "--out", str(tmp_path)])
+    assert ended.value.code == 2
+    assert text in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.md"))
+
+
+@needs_jax
+@pytest.mark.parametrize(("problem", "most"), [("adult", 5), ("experts for tokens", 3)])
+def test_more_draws_than_a_problem_has_are_refused(tmp_path, capsys, problem, most):
+    arguments = ["--problems", problem, "--draws", "9", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit):
+        gatebench.main(arguments)
+    assert f"--draws must be at most {most}. Received: 9." in capsys.readouterr().err
 
 
 @pytest.mark.backend_independent
@@ -291,14 +369,14 @@ def test_mine_refuses_unknown_targets(tmp_path):
 def test_mine_refuses_texts_of_one_or_many_values(tmp_path, count):
     path = tmp_path / "t.csv"
     path.write_text("a,b\n" + "".join(f"1,v{i % count}\n" for i in range(20)))
-    match = rf"must have 2 to 12 values\. Received: b, with {count}\."
-    with pytest.raises(SystemExit, match=match):
+    match = rf"or 2 to 12 texts\. Received: 'b', with {count} values\."
+    with pytest.raises(ValueError, match=match):
         mine.answer(path, ["b"], 1, tmp_path)
 
 
 def test_mine_refuses_a_table_of_less_rows_than_steps(tmp_path):
     path = tmp_path / "t.csv"
-    path.write_text("a,b\n" + "1,2\n" * 16)
+    path.write_text("a,b\n" + "1,2\n" * 8 + "2,3\n" * 8)
     with pytest.raises(SystemExit, match=r"at least 10 .* Received: 9 of 16 rows"):
         mine.answer(path, ["b"], 1, tmp_path)
 
@@ -310,14 +388,18 @@ def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(comparison, "NUM_CHOICES", 2)
     path, rng = tmp_path / "t.csv", np.random.default_rng(0)
     x, colour = rng.normal(size=50), rng.choice(["red", "blue", ""], 50)
-    lines = [f"{a:.3f},{c},{a:.3f},{c}" for a, c in zip(x, colour, strict=True)]
-    path.write_text("x,colour,y,kind\n" + "\n".join(lines) + "\n")
+    # Targets of two kinds, a gap and a column without values.
+    lines = [f"{a:.3f};{c};;{a:.3f};{c}" for a, c in zip(x, colour, strict=True)]
+    lines[0] = f";{colour[0]};;1.0;{colour[0]}"
+    path.write_text("x;colour;nothing;y;kind\n" + "\n".join(lines) + "\n")
     arguments = ["--mine", str(path), "--targets", "y", "kind", "--draws", "1"]
     arguments += ["--out", str(tmp_path), "--epochs", "2"]
     arguments += ["--backend", keras.backend.backend()]
     assert gatebench.main(arguments) == 0
     text = (tmp_path / "mine.md").read_text()
-    assert "The choice of experts" in text
+    # Of one draw, nothing follows.
+    assert "The choice of experts may matter (more `--draws` would say it, at" in text
+    assert "nan" not in text
     assert "| Top-k, noisy | " in text
     assert (tmp_path / "mine.png").exists()
     assert f"Written to {tmp_path / 'mine.md'}." in capsys.readouterr().out
