@@ -13,13 +13,18 @@ already is not trained again. The committed results are of
 """
 
 import itertools
-import json
 import pathlib
 import platform
 import sys
 from typing import Any
 
-from command_line import add_backend, choose_backend, make_parser
+from command_line import (
+    add_backend,
+    check_names,
+    choose_backend,
+    count,
+    make_parser,
+)
 
 KINDS, TASKS, FEATURES, EXPERTS, OFFSET = 8, 4, 16, 8, 5.0
 SIZES = {"train": 3_000, "validation": 1_000, "test": 4_000}
@@ -255,15 +260,16 @@ def main(arguments=None):
     parser = make_parser(__doc__)
     add_backend(parser)
     parser.add_argument("--out", default="runs/collapse", help="output folder")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help="number of epochs")
+    parser.add_argument("--epochs", type=count, default=EPOCHS, help="number of epochs")
     parser.add_argument("--arms", nargs="+", default=list(ARMS), help="some models")
     options = parser.parse_args(arguments)
     choose_backend(options.backend)
     # The backend is chosen: Keras may be imported.
     import keras
 
-    from experiments.files import write_json
+    from experiments.files import numbers, read_json, write_json
 
+    check_names("model", options.arms, ARMS)
     out = pathlib.Path(options.out)
     bar = keras.utils.Progbar(len(options.arms), unit_name="model")
     results: dict[str, Any] = {
@@ -276,7 +282,17 @@ def main(arguments=None):
     }
     path = out / "collapse.json"
     if path.exists():
-        results = json.loads(path.read_text(encoding="utf-8"))
+        kept = read_json(path)
+        for name in ("epochs", "backend"):
+            if kept[name] != results[name]:
+                parser.error(
+                    f"{path} has results with {name} {kept[name]}. Received: "
+                    f"{results[name]}. Pass another --out, or the same --{name}."
+                )
+        for run in kept["runs"]:
+            errors = {f"{split}_error" for split in ("validation", "test")}
+            run |= {name: numbers(run[name]) for name in errors & run.keys()}
+        results = kept
     done = {run["model"] for run in results["runs"]}
     for name in options.arms:
         if name in done:

@@ -20,7 +20,7 @@ import platform
 import sys
 from typing import Any
 
-from command_line import add_backend, choose_backend, make_parser
+from command_line import add_backend, choose_backend, count, make_parser
 
 NUM_INPUTS, NUM_TASKS = 30, 64
 EPOCHS, BATCH_SIZE = 40, 128
@@ -318,8 +318,8 @@ def main(arguments=None):
     parser = make_parser(__doc__)
     add_backend(parser)
     parser.add_argument("--out", default="runs/demo", help="output folder")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help="number of epochs")
-    parser.add_argument("--seeds", type=int, default=1, help="number of problems")
+    parser.add_argument("--epochs", type=count, default=EPOCHS, help="number of epochs")
+    parser.add_argument("--seeds", type=count, default=1, help="number of problems")
     parser.add_argument("--tune", action="store_true", help="search settings first")
     options = parser.parse_args(arguments)
     choose_backend(options.backend)

@@ -20,6 +20,7 @@ from command_line import (
     check_names,
     choose_backend,
     make_parser,
+    refuse,
     without_data_dir,
 )
 
@@ -191,7 +192,12 @@ def parse(arguments):
     add("--pages-only", action="store_true", help="write the pages, run nothing")
     add("--out", help="folder of the results, in docs/ or build/ if left out")
     add("--pages", help="folder of the pages, in docs/ or build/ if left out")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.pages_only:
+        given = sys.argv[1:] if arguments is None else arguments
+        why = "not for --pages-only, which runs nothing."
+        refuse(parser, given, ["--fresh", "--together", "--dry-run"], why)
+    return options
 
 
 if __name__ == "__main__":

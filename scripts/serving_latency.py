@@ -8,13 +8,14 @@ the sizes of the preset paper, for the page of that table, and writes
 docs/results/architectures_*.json. Run it on a machine without other work.
 """
 
-import argparse
 import functools
 import os
 import pathlib
 import sys
 import tempfile
 from typing import Any
+
+from command_line import count, make_parser, refuse
 
 ROOT = pathlib.Path(__file__).parents[1]
 BATCHES = (1, 32, 256, 4096)
@@ -28,21 +29,25 @@ FORMS = {
 
 def main(arguments=None):
     """Measure on the backend in use, and write the results."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = make_parser(__doc__)
     add = parser.add_argument
     add("--workload", default="W4-static", help="with static gates, such as W4-static")
-    add("--batches", nargs="+", type=int, default=BATCHES)
-    add("--rounds", type=int, default=50, help="turns of each form")
+    add("--batches", nargs="+", type=count, default=BATCHES)
+    add("--rounds", type=count, default=50, help="turns of each form")
     add("--architectures", action="store_true", help="time those of MMoE's Table 3")
-    add("--repeats", type=int, default=8, help="of --architectures, to compare")
+    add("--repeats", type=count, default=8, help="of --architectures, to compare")
     add("--out", default=str(ROOT / "docs/results"), help="folder to write into")
     options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if options.architectures:
+        refuse(parser, given, ["--workload"], "not for --architectures.")
+    else:
+        refuse(parser, given, ["--repeats"], "for --architectures.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from benchmarks import WORKLOADS
     from experiments.environment import environment, file_name
     from experiments.files import write_json
 
-    given = sys.argv[1:] if arguments is None else arguments
     about = environment()
     about["command"] = " ".join(["python scripts/serving_latency.py", *given])
     if options.architectures:

@@ -6,7 +6,7 @@ writes the model, the gate history, the metrics and the figures to the folder.
 
     python scripts/train.py --table clicks.parquet --targets click purchase
 
-trains on a table of one's own, CSV or Parquet, with strings and missing values. Targets
+trains on a table of your own, CSV or Parquet, with strings and missing values. Targets
 have two values, or are numbers. It prints the gates, how good each task is and what it
 costs to serve, and writes a model that takes the raw columns: `model.keras`, and on
 TensorFlow a SavedModel.
@@ -23,7 +23,13 @@ from command_line import (
     json_object,
     make_parser,
     note_selection,
+    refuse,
     registered,
+)
+
+OF_GATES = (
+    *("--gate", "--gate-options", "--num-nonzeros", "--gamma", "--entropy"),
+    *("--decide-by", "--per-example"),
 )
 
 
@@ -44,7 +50,7 @@ def main(arguments=None):
         metavar="JSON",
         help="arguments of the data set, such as '{\"num_train\": 1000}'",
     )
-    add("--table", help="a CSV or Parquet file of one's own, in place of --data")
+    add("--table", help="a CSV or Parquet file of your own, in place of --data")
     add("--targets", nargs="+", help="the columns of --table to predict")
     add("--num-tasks", type=int, help="tasks of synthetic_moe: 16, 32, 64 or 128")
     add("--num-train", type=int, help="number of training examples to generate")
@@ -144,17 +150,12 @@ def main(arguments=None):
     print(f"Written to {out}.")
 
 
-def _is_given(option, arguments):
-    """Whether an option is among the arguments of a command line."""
-    return any(each.partition("=")[0] == option for each in arguments)
-
-
 def _run_table(options, arguments, parser: argparse.ArgumentParser):
     """Train on a table, print the report, and end with a message if that fails."""
     others = "data", "data-options", "num-tasks", "num-train", "resume", "log-dir"
-    for option in others:
-        if _is_given(f"--{option}", arguments):
-            parser.error(f"--{option} is not for tables. Received: --table.")
+    not_used = [f"--{option}" for option in others]
+    refuse(parser, arguments, not_used, "not for tables. Received: --table.")
+    _check_architecture(options, arguments, parser)
     _check_gate(options, arguments, parser)
     from table_training import describe, train_table
 
@@ -173,31 +174,45 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
     print(describe(report))
 
 
+def _check_architecture(options, arguments, parser: argparse.ArgumentParser):
+    """Refuse options of gates if the architecture has none."""
+    from experiments import TrainingRun
+
+    architecture = options["architecture"]
+    if not TrainingRun(architecture=architecture).has_gate:
+        why = f"for gates, of which this has none: --architecture {architecture}."
+        refuse(parser, arguments, OF_GATES, why)
+
+
 def _check_gate(options, arguments, parser: argparse.ArgumentParser):
     """Refuse options that the gate does not have."""
     # The backend is chosen: Keras may be imported.
     from dselectk_keras.gates.registry import GATES
+    from dselectk_keras.gates.selector_gate import SelectorGate
     from dselectk_keras.utils import argument_names
 
     gate = options["gate"]
-    for option in ("--num-nonzeros", "--gamma", "--entropy"):
-        fits = gate == "dselect_k"
-        if option == "--num-nonzeros":
-            fits = "num_nonzeros" in argument_names(GATES[gate])
-        if not fits and _is_given(option, arguments):
-            parser.error(f"{option} is for other gates. Received: --gate {gate}.")
+    fits = {
+        "--num-nonzeros": "num_nonzeros" in argument_names(GATES[gate]),
+        "--gamma": gate == "dselect_k",
+        "--entropy": gate == "dselect_k",
+        "--decide-by": issubclass(GATES[gate], SelectorGate),
+    }
+    not_used = [option for option, is_used in fits.items() if not is_used]
+    refuse(parser, arguments, not_used, f"for other gates. Received: --gate {gate}.")
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
 
 
 def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
+    refuse(parser, arguments, ["--targets"], "for a --table.")
+    _check_architecture(options, arguments, parser)
     _check_gate(options, arguments, parser)
     from experiments import TrainingRun
     from experiments.environment import device
 
     print(f"Training on {device()}.", flush=True)
-    if options.pop("targets"):
-        parser.error("--targets is for a --table.")
+    options.pop("targets")
     options.pop("table")
     out, overwrite = options.pop("out"), options.pop("overwrite")
     progress, resume = not options.pop("quiet"), options.pop("resume")

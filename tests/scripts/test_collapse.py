@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import collapse
+import keras
 import numpy as np
 import pytest
 
@@ -50,6 +51,44 @@ def test_the_table_has_means_and_deviations():
     *_, first, second = collapse.table(runs).splitlines()
     assert first == "| a | 1.5 of 8 | 0.60 | 2.000 ± 1.414 |"
     assert second == "| b |  |  | 0.500 ± nan |"
+
+
+def test_results_of_other_settings_are_not_continued(tmp_path, monkeypatch, capsys):
+    def measure(name, problem, seeds, settings, epochs):
+        # A training that diverged.
+        kept = {"model": name, "problem": problem, "test_error": float("nan")}
+        return [{**kept, "seed": seed, "strength": None} for seed in seeds]
+
+    monkeypatch.setattr(collapse, "tune", lambda *_: (None, 0.01))
+    monkeypatch.setattr(collapse, "draw", lambda *_: None)
+    monkeypatch.setattr(collapse, "measure", measure)
+
+    def start(arm, *options):
+        collapse.main(["--out", str(tmp_path), "--arms", arm, *options])
+
+    start("softmax", "--epochs", "20")
+    path = tmp_path / "collapse.json"
+    before = path.read_text()
+    json.loads(before, parse_constant=pytest.fail)
+    for options, text in (
+        (["--epochs", "2"], "has results with epochs 20. Received: 2. Pass another"),
+        (["--epochs", "0"], "must be a positive integer, received 0"),
+        ([], "has results with backend "),
+    ):
+        if not options:
+            monkeypatch.setattr(keras.backend, "backend", lambda: "numpy")
+        with pytest.raises(SystemExit):
+            start("shared bottom", *options)
+        assert text in capsys.readouterr().err
+    assert path.read_text() == before
+    monkeypatch.undo()
+    monkeypatch.setattr(collapse, "tune", lambda *_: (None, 0.01))
+    monkeypatch.setattr(collapse, "draw", lambda *_: None)
+    monkeypatch.setattr(collapse, "measure", measure)
+    start("shared bottom")
+    assert "| softmax |  |  | nan ± nan |" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="There is no model 'softmx'"):
+        start("softmx")
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,11 @@ def test_train_writes_a_run_and_says_where(tmp_path, capsys):
         (["--gate-options", '{"gama": 1}'], "num_nonzeros, gamma, entropy_reg, "),
         (["--gate", "softmax", "--num-nonzeros=2"], "other gates. Received: --gate so"),
         (["--gate", "top_k", "--gamma", "2"], "--gamma is for other gates"),
+        (["--gate", "softmax", "--gam", "1"], "unrecognized arguments: --gam 1"),
+        (["--gate", "softmax", "--decide-by", "1"], "--decide-by is for other gates"),
+        (["--architecture", "shared_bottom", "--gate", "top_k"], "--gate is for gates"),
+        (["--architecture=single_task", "--per-example"], "--per-example is for gates"),
+        (["--targets", "click"], "--targets is for a --table."),
     ],
 )
 def test_what_cannot_be_trained_ends_with_a_message(tmp_path, capsys, arguments, text):
