@@ -4,6 +4,7 @@ import contextlib
 import math
 import pathlib
 import shutil
+from typing import Any
 
 import keras
 import numpy as np
@@ -226,7 +227,8 @@ def judge(model, test):
             np.asarray(each[known], "float64")
             for each in (test[name].to_numpy(), predicted[name][:, 0])
         )
-        tasks[name] = found = {"labels": len(labels)}
+        found: dict[str, Any] = {"labels": len(labels)}
+        tasks[name] = found
         if task.kind == "binary":
             found["positives"] = int(labels.sum())
             found["auc"] = area_under_curve(labels, guesses)

@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+from typing import Any
 
 import keras
 
@@ -27,7 +28,9 @@ def run(problems, draws, data_dir, folder, command):
     folder.mkdir(parents=True, exist_ok=True)
     backend = keras.backend.backend()
     for name, problem in problems.items():
-        kept = read(folder) if (folder / NAME).exists() else {"epochs": {}, "rows": []}
+        kept: dict[str, Any] = {"epochs": {}, "rows": []}
+        if (folder / NAME).exists():
+            kept = read(folder)
         rows, epochs = kept["rows"], kept["epochs"]
         if epochs.setdefault(name, problem.epochs) != problem.epochs:
             raise SystemExit(
