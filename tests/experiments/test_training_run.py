@@ -11,6 +11,7 @@ from helpers import numpy
 from dselectk_keras import GateHistory, datasets
 from dselectk_keras.datasets import Dataset, Split
 from experiments import TrainingRun
+from experiments.files import to_json
 
 SIZES = {"num_train": 64, "num_validation": 16, "num_test": 16}
 TINY = TrainingRun(
@@ -35,7 +36,7 @@ def test_everything_is_written(finished):
         "model.keras",
     }
     assert json.loads((folder / "metrics.json").read_text()) == json.loads(
-        json.dumps(results)
+        to_json(results)
     )
 
 
