@@ -108,6 +108,30 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not place(item).startswith(LONGEST))
 
 
+def pytest_addoption(parser):
+    """Let a run refuse tests that take long."""
+    text = "seconds of a core that a test may take, its processes included"
+    parser.addoption("--most-seconds", type=float, help=text)
+
+
+def busy_seconds():
+    """For how long this process and those that have ended kept a core busy."""
+    return sum(os.times()[:4])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Fail a test that takes longer than it may."""
+    report = yield
+    most = item.config.getoption("most_seconds")
+    if most and call.when == "teardown" and report.passed:
+        spent = busy_seconds() - item.began
+        if spent > most:
+            report.outcome = "failed"
+            report.longrepr = f"A test may take {most:g} seconds. Received: {spent:.0f}"
+    return report
+
+
 def pytest_collection_finish():
     """Spare the garbage collector the imports and the tests, which stay to the end."""
     gc.collect()
@@ -123,6 +147,7 @@ def pytest_runtest_setup(item):
     """
     import keras
 
+    item.began = busy_seconds()
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 

@@ -2,7 +2,10 @@
 
 import ast
 import pathlib
+from types import SimpleNamespace
+from unittest import mock
 
+import conftest
 import keras
 import numpy as np
 import pytest
@@ -97,6 +100,22 @@ def test_shuffled_batches_have_each_example_once_and_in_another_order():
 def test_each_change_can_be_left_out(monkeypatch, unpatched, wanted):
     monkeypatch.setenv("DSELECTK_UNPATCHED", unpatched)
     assert [patched(name) for name in ("kept_kernels", "sliced_batches")] == wanted
+
+
+@pytest.mark.parametrize(
+    ("most", "began", "passes"), [(None, -99, True), (9, -99, False), (9, -8, True)]
+)
+def test_a_test_that_takes_long_fails_if_asked_for(monkeypatch, most, began, passes):
+    monkeypatch.setattr(conftest, "busy_seconds", lambda: 0)
+    config = SimpleNamespace(getoption={"most_seconds": most}.get)
+    item, call = SimpleNamespace(config=config, began=began), mock.Mock(when="teardown")
+    report = SimpleNamespace(passed=True, outcome="passed")
+    hook = conftest.pytest_runtest_makereport(item, call)
+    next(hook)
+    with pytest.raises(StopIteration):
+        hook.send(report)
+    assert report.outcome == ("passed" if passes else "failed")
+    assert passes or report.longrepr == "A test may take 9 seconds. Received: 99"
 
 
 def test_each_wait_for_another_process_has_a_limit():
