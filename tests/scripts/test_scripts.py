@@ -172,6 +172,7 @@ def test_a_damaged_result_is_neither_a_finished_run_nor_replaced(tmp_path, capsy
 def test_demo_compares_errors_and_costs(tmp_path, capsys, monkeypatch):
     names = ("chosen", "pruned", "wide")
     monkeypatch.setattr(demo, "ARMS", {name: demo.ARMS[name] for name in names})
+    monkeypatch.setattr(demo, "NUM_TASKS", 16)
     assert run(demo, "--epochs", "5", "--out", tmp_path) is None
     assert "| chosen by fit, 2 of 16 | " in capsys.readouterr().out
     assert {"demo.png", "demo_gates.png"} < {path.name for path in tmp_path.iterdir()}

@@ -98,6 +98,7 @@ def test_a_parquet_file_of_numbers_trains_on_every_backend(tmp_path, capsys, gat
     assert tasks["calibration"] > 0
 
 
+@pytest.mark.traced  # Many steps take longer one by one.
 def test_targets_of_numbers_are_predicted_in_their_units(tmp_path, capsys):
     path, out = tmp_path / "homes.csv", tmp_path / "run"
     rng = np.random.default_rng(0)

@@ -160,7 +160,7 @@ def test_the_job_of_the_page_shares_a_study(postgresql, tmp_path):
     places = {"/shared/gamma": str(tmp_path / "gamma")}
     places["scripts/tune.py"] = tune.__file__
     places["postgresql+psycopg://me@db/studies"] = postgresql
-    smaller = f'epochs=5 num_nonzeros=2 batch_size=32 "data_options={SIZES}"'
+    smaller = f'epochs=1 num_nonzeros=2 batch_size=32 "data_options={SIZES}"'
     script = jobs.job("tuning.md", "scripts/tune.py")
     for theirs, ours in {**places, "epochs=30": smaller}.items():
         assert theirs in script
