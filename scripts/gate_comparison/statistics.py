@@ -55,12 +55,14 @@ def ratio(errors, others) -> Any:
     if not logs:
         return None
     rng = np.random.default_rng(0)
+    counts, draws = np.array([*map(len, logs)]), np.concatenate(logs)
+    starts = np.cumsum(counts) - counts
 
     def resampled():
-        chosen = [logs[i] for i in rng.integers(len(logs), size=len(logs))]
-        # As `rng.choice` of each, which takes three times as long.
-        parts = [each[rng.integers(each.size, size=each.size)] for each in chosen]
-        return sum(part.sum() / part.size for part in parts) / len(parts)
+        chosen = rng.integers(len(logs), size=len(logs))
+        own = counts[chosen]
+        drawn = np.repeat(starts[chosen], own) + rng.integers(np.repeat(own, own))
+        return np.mean(np.add.reduceat(draws[drawn], np.cumsum(own) - own) / own)
 
     interval = np.quantile([resampled() for _ in range(1000)], (0.025, 0.975))
     return Ratio(mean_ratio(errors, others), *map(float, np.exp(interval)))
