@@ -1,4 +1,4 @@
-"""Models with all gates, banks and layers, which one compilation covers."""
+"""Models with gates, banks and layers, which one compilation covers."""
 
 import math
 
@@ -85,8 +85,8 @@ def calls():
         yield name, layer, [ops.convert_to_tensor(values[each]) for each in names]
 
 
-def every_part():
-    """A model with all of these, and the place of each in its outputs, by name."""
+def every_part(share=slice(None)):
+    """A model with a share of these, and the place of each in its outputs, by name."""
     shapes = {name: value.shape[1:] for name, value in data(2).items()}
     inputs = {
         name: keras.Input(shape, name=name, dtype="int32" if name == "ids" else None)
@@ -96,7 +96,7 @@ def every_part():
     made["experts"] = dk.DenseExperts(NUM_EXPERTS, [2])(inputs["x"])
     made["stacked"] = layers.RepeatVector(2)(inputs["x"])
     outputs, places, end = [], {}, 0
-    for name, layer, names in [*every_gate(), *every_layer()]:
+    for name, layer, names in [*every_gate(), *every_layer()][share]:
         found = keras.tree.flatten(layer(*[made[each] for each in names]))
         sizes = [math.prod(each.shape[1:]) for each in found]
         outputs += map(ops.reshape, found, [(-1, size) for size in sizes])

@@ -1,4 +1,6 @@
-"""Train all parts with XLA, where variables of int32 are on another device.
+"""Train parts with XLA, where variables of int32 are on another device.
+
+    python two_devices.py FIRST EVERY  trains one of so many, from the first on
 
 TensorFlow has no such variables on a GPU, and XLA refuses those of another device.
 Here, a second device of the processor stands for the GPU. A script, since devices have
@@ -55,9 +57,9 @@ def is_of_a_shape(shape):
     return shape.rank == 0 or (shape.rank == 1 and shape[0] in range(5))
 
 
-def train():
+def train(share):
     """Train, and compare predictions with those without XLA."""
-    model, places = every_part()
+    model, places = every_part(share)
     x = data(13)
     y = np.ones((13, model.output.shape[-1]), "float32")
     model.compile(keras.optimizers.SGD(1e-3), "mse", jit_compile=True)
@@ -88,5 +90,5 @@ if __name__ == "__main__":
     place_variables()
     keras.utils.set_random_seed(0)
     with tf.device(GPU):
-        found = train()
+        found = train(slice(int(sys.argv[1]), None, int(sys.argv[2])))
     sys.stdout.write(json.dumps(found, default=float) + "\n")
