@@ -101,6 +101,9 @@ class Experiment(abc.ABC):
     needs: ClassVar[tuple[str, int]] = ("data that are drawn", 20)
     scales: ClassVar[tuple[str, ...]] = ("num_train", "epochs")  # Time grows with them.
     page: ClassVar[str] = ""  # The template of its page; empty: the `.md` beside it.
+    trains: ClassVar[bool] = True  # Whether it trains anything.
+    # The paper's data for which others stand in here: see `experiments.template`.
+    stands_in_for: ClassVar[str] = ""
 
     seeds: int = 1
     trials: int = 0

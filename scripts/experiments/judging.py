@@ -1,5 +1,6 @@
 """Verdicts on claims, by the differences between arms and by the paper's own."""
 
+import functools
 import math
 from typing import Any, NamedTuple
 
@@ -10,16 +11,18 @@ from experiments.compare import NOT_RUN, Gap, quantile
 NIL, INADMISSIBLE = "nil", "inadmissible"
 UNTESTABLE = "not testable here"
 RESAMPLES = 1_000
+MOST_SEEDS = 1_000  # More than any experiment would have.
 
 
 class Judged(NamedTuple):
     """A verdict, and the seeds that would decide it.
 
     Args:
-        holds: `True`, `False`, `None` if more seeds would decide, `"nil"`,
+        holds: `True`, `False`, `None` if it is undecided, `"nil"`,
             `"not testable here"`, `"inadmissible"` or `"not run"`.
         seeds: How many would decide if the differences stay what they are, if known.
-        why: The reason why it is not testable here.
+        why: The reason why it is not testable here, or not run; of what is undecided,
+            what would decide where seeds would not.
     """
 
     holds: Any
@@ -120,16 +123,36 @@ def bootstrap_gap(find, *values):
 
 
 def most(flags):
-    """Whether most of some booleans are true, or false, by a sign test at 5 %.
+    """Whether most of some booleans are true, by a sign test at 5 %: a `Judged`.
 
     Args:
         flags: A list of them.
+
+    Example:
+        >>> most([True] * 6).holds, most([True] * 5)
+        (True, Judged(holds=None, seeds=6, why=''))
     """
-    size, count = len(flags), int(np.sum(flags))
-    ends = range(max(count, size - count), size + 1)
-    if 2 * sum(math.comb(size, i) for i in ends) > 0.05 * 2**size:
-        return None
-    return count > size / 2
+    return _most(len(flags), int(np.sum(flags)))
+
+
+@functools.lru_cache(maxsize=256)
+def _most(size, count):
+    if not size:
+        return Judged(None)
+    if _is_clear(size, count):
+        return Judged(count > size / 2)
+    # If the share stays what it is.
+    more = range(size + 1, MOST_SEEDS)
+    decide = (n for n in more if _is_clear(n, round(count / size * n)))
+    return Judged(None, next(decide, math.inf))
+
+
+def _is_clear(size, count):
+    """Whether so many of a size are more, or fewer, than chance has at 5 %."""
+    steps = np.arange(1, size + 1)
+    logs = np.cumsum(np.log((size + 1 - steps) / steps)) - size * math.log(2)
+    logs = np.append(-size * math.log(2), logs)  # Of each count.
+    return 2 * np.exp(logs[max(count, size - count) :]).sum() <= 0.05
 
 
 def all_hold(judgements):

@@ -5,6 +5,7 @@ import pathlib
 
 from dselectk_keras.plots.style import save_figure
 from experiments.files import write_whole
+from experiments.headlines import COLUMNS, cells
 from experiments.plan import cost
 from experiments.reproduce import in_words
 from experiments.results import format_mean
@@ -40,46 +41,59 @@ def page(results, filled=None):
     return "\n\n".join([*parts, "## How it was run", *_how(results)]) + "\n"
 
 
-def index(every, introduction="", coverage=None):
+def index(every, introduction="", coverage=None, headlines=None):
     """The page that lists the `Results` of all experiments, in a table for each paper.
 
-    The coverage has for each paper a dict from its figures and tables to the name of an
-    experiment, or to the reason why there is none.
+    Args:
+        every: A list of `Results`.
+        introduction: Text.
+        coverage: For each paper a dict from its figures and tables to the name of an
+            experiment, or to the reason why there is none.
+        headlines: For each paper a list of `Headline`.
     """
-    rows, verdicts, held = {}, collections.Counter(), []
+    rows, claims, found, places = {}, {}, collections.Counter(), {}
     for results in every:
         experiment = results.experiment
         filled = fill_template(results)
-        verdict = VERDICTS[filled.verdict]
-        held += [claim.holds for claim in filled.claims]
-        verdicts[verdict] += 1
-        link = f"[{experiment.where or experiment.name}]({experiment.name}.md)"
+        claims[experiment.name] = filled.counted
+        found[filled.words] += 1
+        places[experiment.name] = experiment.where or experiment.name
+        link = f"[{places[experiment.name]}]({experiment.name}.md)"
         command = f"`python scripts/reproduce.py {experiment.name}`"
-        row = [link, experiment.title, f"{verdict} {filled.count}", command]
+        row = [link, experiment.title, f"{filled.words}. {filled.count}", command]
         rows.setdefault(experiment.paper, {})[experiment.name] = row
-    counts = [f"{each.rstrip('.')}: {verdicts[each]}" for each in VERDICTS.values()]
-    parts = [
-        MARK,
-        "# Reproduction",
-        f"**Pages: {len(every)}. {', '.join(counts)}.** {count(held)}",
-    ]
+    order = sorted(found, key=_rank)
+    counts = ", ".join(f"{words.replace(', ', ' ')}: {found[words]}" for words in order)
+    total = count([claim for each in claims.values() for claim in each])
+    parts = [MARK, "# Reproduction", f"**Pages: {len(every)}. {counts}.** {total}"]
     parts.append(introduction)
-    for paper, found in rows.items():
-        places = (coverage or {}).get(paper, {})
-        shown = list(found.values())
+    for paper, own in rows.items():
+        shown = list(own.values())
         without = {}
-        for place, why in places.items():
-            if why not in found:
+        for place, why in (coverage or {}).get(paper, {}).items():
+            if why not in own:
                 without.setdefault(why, []).append(place)
         for why, those in without.items():
             command = f"`python scripts/reproduce.py {why}`"
             rest = [why, "", ""] if " " in why else ["", "Not run yet.", command]
             shown.append([_joined(those), *rest])
         parts += [f"## {paper or 'Further experiments'}"]
+        if known := [
+            each
+            for each in (headlines or {}).get(paper, [])
+            if claims.keys() >= each.claims.keys()
+        ]:
+            parts += [table(COLUMNS, [cells(each, claims, places) for each in known])]
         parts += [table(["", "what", "verdict", "command"], shown)]
     names = "\n".join(results.experiment.name for results in every)
     parts.append(f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n\n{names}\n```")
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _rank(words):
+    """A place in the order of `VERDICTS`, and in that of what follows a comma."""
+    verdict, _, rest = words.partition(",")
+    return list(VERDICTS.values()).index(verdict), rest
 
 
 def _joined(places):

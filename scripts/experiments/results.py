@@ -1,5 +1,6 @@
 """The runs of an experiment, saved in a file."""
 
+import copy
 import dataclasses
 import hashlib
 import json
@@ -97,6 +98,16 @@ class Results:
     def _mean_and_error(self, arm, number):
         values = self.values(arm, number)
         return mean_and_error(values[~np.isnan(values)])
+
+    def within_rules(self):
+        """A copy that reports only the runs that are admissible."""
+        kept = copy.copy(self)
+        kept.runs = [
+            run
+            for run in self.runs
+            if run.tuning or run.numbers.get("admissible", True)
+        ]
+        return kept
 
     def gap(self, arm, other, number="loss", scale=1.0) -> Gap:
         """The mean of `differences` and its error: a `Gap`. `scale` is a factor."""

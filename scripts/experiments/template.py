@@ -18,16 +18,22 @@ Four things are more than text:
   `SMEAR > Tag by accuracy`, or a Python expression. `>=` is as good, and `=` is equal,
   `within` a margin: `SMEAR = Tag by accuracy within 0.01`. After `of` is the paper's
   difference: `SMEAR > Tag by accuracy of 0.006`. A test that begins with `fact:` is of
-  the data or of a formula: such claims do not make a page reproduced. What these runs
-  cannot test has the reason in place of a test: `untestable: The data are private.`
-  A test may follow, whose outcome is said beside it: `untestable: Too few. But: a > b
-  by accuracy`.
+  the data or of a formula: such claims do not make a page reproduced. One that begins
+  with `within rules:` is of the runs that are admissible. What these runs cannot test
+  has the reason in place of a test: `untestable: The data are private.`, and what is
+  not run yet, `not run: It needs a GPU.` A test may follow, whose outcome is said
+  beside it: `untestable: Too few. But: a > b by accuracy`. Rows in which all is the
+  same up to the column `here` are one claim.
 - In a table whose first column is `protocol`, the cells in the column `here` are filled
   with the preset `cpu` and with `paper`: "cpu: 5; paper: 100" where they differ.
 - `![caption](name)` is the picture that the experiment's `draw_name(results)` draws.
 
 A block that is empty once it is filled is left out, and so is a heading without text.
 A line `include: name.md` stands for the lines of that file.
+
+Where an experiment `stands_in_for` the paper's data with others, what holds or is
+refuted does so *on a stand-in*. The paper's differences are of its own data: they make
+nothing nil there.
 """
 
 import dataclasses
@@ -61,13 +67,24 @@ INCLUDE = re.compile(r"^include: (\S+)$", re.MULTILINE)
 CELLS = re.compile(r"(?<!\\)\|")
 TEST = re.compile(r"(.+) (>|<|>=|=) (.+) by (\w+?)(?: (?:within|of) ([\d.]+))?")
 HOLDS = {True: "yes", False: "no", None: "undecided"}
-COUNTED = {False: "refuted", NIL: NIL, UNTESTABLE: UNTESTABLE}
-COUNTED |= {INADMISSIBLE: INADMISSIBLE, None: "undecided", NOT_RUN: NOT_RUN}
+STAND_IN = "on a stand-in"
+# By `Claim.kind`; those that hold are counted before.
+COUNTED = {
+    (True, True): f"hold {STAND_IN}",
+    (False, False): "refuted",
+    (False, True): f"refuted {STAND_IN}",
+    (NIL, False): NIL,
+    (UNTESTABLE, False): UNTESTABLE,
+    (INADMISSIBLE, False): INADMISSIBLE,
+    (None, False): "undecided",
+    (NOT_RUN, False): NOT_RUN,
+}
+SAME = "Rows in which the paper says the same are one claim: undecided if they differ."
 VERDICTS = {
-    "yes": "Reproduced.",
-    "partly": "Partly reproduced.",
-    "no": "Not reproduced.",
-    "open": "Open.",
+    "yes": "Reproduced",
+    "partly": "Partly reproduced",
+    "no": "Not reproduced",
+    "open": "Open",
 }
 JUDGES = {
     # With a margin, or the paper's difference.
@@ -84,6 +101,13 @@ class Claim(NamedTuple):
     cells: list[str]  # Of its row, without the last.
     holds: Any
     fact: bool = False  # Of the data or a formula.
+    stand_in: bool = False  # Whether its data stand in for the paper's.
+    said: tuple[str, ...] = ()  # The cells up to `here`: what the paper says.
+
+    @property
+    def kind(self):
+        """What it is counted as: its verdict, and whether on a stand-in."""
+        return self.holds, self.stand_in and self.holds in (True, False)
 
 
 class Picture(NamedTuple):
@@ -102,28 +126,61 @@ class Filled:
     claims: list[Claim] = dataclasses.field(default_factory=list)
     pictures: list[Picture] = dataclasses.field(default_factory=list)
     place: int = 0  # Of the claims.
+    trains: bool = True
+
+    @property
+    def counted(self):
+        """The claims, each once.
+
+        Rows in which the paper says the same differ in what is ours, such as the start
+        of a rival. If they have several verdicts, the claim is undecided.
+        """
+        same: dict[tuple, list[Claim]] = {}
+        for claim in self.claims:
+            same.setdefault(claim.said or tuple(claim.cells), []).append(claim)
+        return [
+            first if all(each.kind == first.kind for each in rest) else undecided
+            for first, *rest in same.values()
+            for undecided in [first._replace(holds=None)]
+        ]
 
     @property
     def count(self):
         """How many claims hold, as text."""
-        return count([claim.holds for claim in self.claims])
+        return count(self.counted)
 
     @property
     def verdict(self):
         """A key of `VERDICTS`: whether the claims hold."""
-        trained = [claim.holds for claim in self.claims if not claim.fact]
-        held = trained or [claim.holds for claim in self.claims]
+        held = [claim.holds for claim in self._deciding]
         if True in held:
             return "yes" if all(each is True for each in held) else "partly"
         return "no" if {False, NIL} & {*held} else "open"
 
+    @property
+    def words(self):
+        """The verdict in words, without a full stop."""
+        words = VERDICTS[self.verdict]
+        if self.verdict != "open" and any(claim.kind[1] for claim in self._deciding):
+            words += f", {STAND_IN}"
+        return words if self.trains or self.verdict == "open" else f"{words}, untrained"
 
-def count(held):
+    @property
+    def _deciding(self):
+        """The claims that decide: facts only if there are no others."""
+        claims = self.counted
+        return [claim for claim in claims if not claim.fact] or claims
+
+
+def count(claims):
     """How many claims hold, and how many have each other verdict, as text."""
+    kinds = [claim.kind for claim in claims]
     others = (
-        f", {held.count(kind)} {word}" for kind, word in COUNTED.items() if kind in held
+        f", {kinds.count(kind)} {word}"
+        for kind, word in COUNTED.items()
+        if kind in kinds
     )
-    return f"{held.count(True)} of {len(held)} claims hold{''.join(others)}."
+    return f"{kinds.count((True, False))} of {len(kinds)} claims hold{''.join(others)}."
 
 
 def template_of(experiment):
@@ -147,7 +204,8 @@ def fill_template(results):
     Args:
         results: The `Results` of the experiment.
     """
-    experiment, found = results.experiment, Filled()
+    experiment = results.experiment
+    found = Filled(trains=experiment.trains)
     names = names_of(results)
     for block in re.split(r"\n{2,}", template_of(experiment).strip()):
         head = _cells(block.split("\n", maxsplit=1)[0])
@@ -180,7 +238,9 @@ def fill_template(results):
     if found.blocks and _is_heading(found.blocks[-1]):
         found.blocks.pop()
     if found.claims:
-        found.blocks.insert(found.place, f"**{VERDICTS[found.verdict]}** {found.count}")
+        repeats = len(found.counted) < len(found.claims)
+        text = f"**{found.words}.** {found.count}{f' {SAME}' if repeats else ''}"
+        found.blocks.insert(found.place, text)
     return found
 
 
@@ -197,8 +257,7 @@ def names_of(results, experiment=None):
         names |= vars(sys.modules[kind.__module__])
     public = (name for name in dir(experiment) if not name.startswith("_"))
     names |= {name: getattr(experiment, name) for name in public}
-    for name in ("text", "mean", "error", "values", "gap", "differences"):
-        names[name] = getattr(results, name)
+    names |= numbers_of(results)
     named = _presets(experiment)
 
     def both(field):
@@ -206,7 +265,13 @@ def names_of(results, experiment=None):
 
     names |= {"both": both, "across": " | ".join, "number": number, **named}
     names |= {"price": functools.partial(price, results)}
-    return names | {"results": results, "e": experiment}
+    return names | {"e": experiment}
+
+
+def numbers_of(results):
+    """The results, and their methods that a template may name."""
+    methods = ("text", "mean", "error", "values", "gap", "differences")
+    return {"results": results} | {name: getattr(results, name) for name in methods}
 
 
 def fill(text, names):
@@ -252,6 +317,9 @@ def _table(block, names, fill_row):
 
 
 def _claims(block, names, found):
+    head = _cells(block.split("\n", maxsplit=1)[0])
+    place = head.index("here") if "here" in head else None
+
     def fill_row(cells, own):
         *cells, test = cells
         own = names | own
@@ -259,8 +327,11 @@ def _claims(block, names, found):
         fact = test.startswith("fact: ")
         judged = _or_not_run(judge, test.removeprefix("fact: "), own)
         judged = judged if isinstance(judged, Judged) else Judged(judged)
-        found.claims.append(Claim(texts, judged.holds, fact))
+        stand_in = bool(names["e"].stands_in_for) and not fact
+        claim = Claim(texts, judged.holds, fact, stand_in, tuple(texts[:place]))
+        found.claims.append(claim)
         word = str(HOLDS.get(judged.holds, judged.holds))
+        word += f", {STAND_IN}" if claim.kind[1] else ""
         if judged.why:
             word += f": {judged.why}"
         elif judged.holds is None and judged.seeds < math.inf:
@@ -280,13 +351,16 @@ def _price(seeds, results):
 
 def judge(test, names):
     """Whether a claim holds: what a comparison of arms, or an expression, says."""
-    if test.startswith("untestable: "):
-        why, _, rest = test.removeprefix("untestable: ").partition(" But: ")
-        why = fill(why, names)
-        if rest:
-            found = all_hold([judge(rest, names)])
-            why += f" These runs alone would say: {HOLDS.get(found, found)}."
-        return Judged(UNTESTABLE, why=why)
+    for prefix, word in (("untestable: ", UNTESTABLE), ("not run: ", NOT_RUN)):
+        if test.startswith(prefix):
+            why, _, rest = test.removeprefix(prefix).partition(" But: ")
+            why = fill(why, names)
+            if rest:
+                found = all_hold([judge(rest, names)])
+                why += f" These runs alone would say: {HOLDS.get(found, found)}."
+            return Judged(word, why=why)
+    if test.startswith("within rules: "):
+        return _within_rules(test.removeprefix("within rules: "), names)
     comparison = TEST.fullmatch(test)
     if not comparison:
         holds = eval(test, names)
@@ -294,7 +368,25 @@ def judge(test, names):
     mine, sign, other, number, size = comparison.groups()
     pairs = itertools.product(_arms(mine, names), _arms(other, names))
     gaps = [names["gap"](one, another, number) for one, another in pairs]
-    return JUDGES[sign](gaps, float(size or 0))
+    theirs = sign in "<>" and names["e"].stands_in_for  # A difference of other data.
+    return JUDGES[sign](gaps, 0.0 if theirs else float(size or 0))
+
+
+def _within_rules(test, names):
+    """The same of the runs that are admissible; `INADMISSIBLE` if an arm has none."""
+    results = names["results"]
+    kept = results.within_rules()
+    try:
+        judged = judge(test, names | numbers_of(kept))
+    except NotRunError as error:
+        if results.of(*error.args):
+            return Judged(INADMISSIBLE)
+        raise
+    if not isinstance(judged, Judged):
+        return Judged(judged)
+    runs = ((len(results.of(arm)), len(kept.of(arm))) for arm in names["e"].arms)
+    share = min((some / every for every, some in runs if some), default=1.0)
+    return judged._replace(seeds=judged.seeds / share)
 
 
 def _arms(text, names):

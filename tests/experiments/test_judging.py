@@ -150,7 +150,7 @@ def skewed(rng, size=40):
             ),
             True,
         ),
-        (lambda rng: most(rng.integers(2, size=15) > 0), False),
+        (lambda rng: most(rng.integers(2, size=15) > 0).holds, False),
     ],
 )
 def test_chance_alone_gets_a_verdict_in_one_of_twenty(judge, exact):
@@ -185,7 +185,21 @@ def test_a_nil_effect_is_missed_in_one_of_forty():
     [(5, 5, None), (6, 6, True), (0, 6, False), (11, 15, None), (12, 15, True)],
 )
 def test_most_is_a_sign_test(true, size, wanted):
-    assert most([True] * true + [False] * (size - true)) is wanted
+    assert most([True] * true + [False] * (size - true)).holds is wanted
+
+
+@pytest.mark.parametrize(
+    ("flags", "seeds"),
+    [
+        ([True] * 5, 6),  # 2 / 2^6 is below 5 %, and 2 / 2^5 is not.
+        ([False] * 3, 6),
+        ([True, True, True, False], 17),  # 13 of 17 are chance in 4.9 %, 12 of 16 not.
+        ([True, False], math.inf),
+        ([], math.inf),
+    ],
+)
+def test_a_sign_test_says_how_many_seeds_decide(flags, seeds):
+    assert most(flags).seeds == seeds
 
 
 @pytest.mark.parametrize(

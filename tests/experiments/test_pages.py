@@ -112,26 +112,116 @@ def test_a_page_has_everything(results):
     ],
 )
 def test_the_verdict_is_that_of_the_claims(results, tests, verdict):
-    rows = "\n".join(f"| a | b | c | {test} |" for test in tests)
-    page = f"| where | we expect | here | holds |\n| --- | --- | --- | --- |\n{rows}"
+    rows = [f"| a | {i} | c | {test} |" for i, test in enumerate(tests)]
+    assert filled(results, *rows).verdict == verdict
 
-    class Own(Coin):
-        pass
 
-    Own.page = page
-    results.experiment = Own(seeds=3)
-    assert fill_template(results).verdict == verdict
+def filled(results, *rows, **attributes):
+    """A table of claims, filled, of a class with other attributes."""
+    head = "| where | we expect | here | holds |\n| --- | --- | --- | --- |\n"
+    own = type("Own", (Coin,), {"page": head + "\n".join(rows), **attributes})
+    results.experiment = own(seeds=3)
+    return fill_template(results)
+
+
+def cells(found):
+    """The last cells of a table of claims."""
+    return [line.split(" | ")[-1] for line in found.blocks[-1].split("\n")[2:]]
+
+
+@pytest.mark.parametrize(
+    ("tests", "counts"),
+    [
+        (("True", "True"), "1 of 1 claims hold."),
+        (("True", "False"), "0 of 1 claims hold, 1 undecided."),
+        (("'nil'", "'nil'"), "0 of 1 claims hold, 1 nil."),
+    ],
+)
+def test_what_the_paper_says_once_is_one_claim(results, tests, counts):
+    # Only what is ours differs: the start of a rival, in the column `here`.
+    rows = [f"| Table 1 | More. | start {i} | {test} |" for i, test in enumerate(tests)]
+    found = filled(results, *rows)
+    assert found.count == counts
+    assert found.blocks[0].endswith("are one claim: undecided if they differ.")
+    # Another place, or another statement, is another claim.
+    found = filled(results, "| a | b | c | True |", "| a | d | c | False |")
+    assert found.count == "1 of 2 claims hold, 1 refuted."
+    assert "one claim" not in found.blocks[0]
+
+
+def test_a_verdict_on_a_stand_in_has_its_own_word(results):
+    found = filled(
+        results,
+        "| a | 1 | c | bent > fair by heads |",
+        "| a | 2 | c | fair > bent by heads |",
+        "| a | 3 | c | fact: 1 > 0 |",
+        "| a | 4 | c | untestable: Why. |",
+        "| a | 5 | c | None |",
+        stands_in_for="gold",
+    )
+    words = ["yes, on a stand-in", "no, on a stand-in", "yes"]
+    assert cells(found)[:3] == [f"{word} |" for word in words]
+    counts = "1 of 5 claims hold, 1 hold on a stand-in, 1 refuted on a stand-in, "
+    assert found.count == f"{counts}1 not testable here, 1 undecided."
+    assert found.words == "Partly reproduced, on a stand-in"
+
+
+def test_the_papers_difference_makes_nothing_nil_on_a_stand_in(results):
+    row = "| a | 1 | c | fair > bent by noise of 40 |"
+    assert filled(results, row).count == "0 of 1 claims hold, 1 nil."
+    found = filled(results, row, stands_in_for="gold")
+    assert found.count == "0 of 1 claims hold, 1 undecided."
+    assert found.words == "Open"
+
+
+def test_a_page_without_training_says_so(results):
+    words = filled(results, "| a | 1 | c | True |", trains=False).words
+    assert words == "Reproduced, untrained"
+    assert filled(results, "| a | 1 | c | None |", trains=False).words == "Open"
+
+
+def test_claims_within_the_rules_are_of_admissible_runs(results):
+    runs = results.runs
+    for i, run in enumerate(runs):
+        if run.arm == "bent":
+            run.numbers["admissible"] = run.seed > 0
+            runs[i] = dataclasses.replace(run)
+    page = '| a | {} | c | within rules: values("{}", "heads").min() {} |'.format
+    rows = page(1, "bent", "== 6.1"), page(2, "fair", "== 4"), page(3, "lost", "== 0")
+    found = filled(results, *rows)
+    # Of the heads of bent, 5, 6.1 and 7, the first do not count.
+    assert cells(found) == ["yes |", "yes |", "not run |"]
+    # Others as well as this test see all runs.
+    every = filled(results, '| a | 1 | c | values("bent", "heads").min() == 5 |')
+    assert cells(every) == ["yes |"]
+    for run in runs:
+        run.numbers["admissible"] = run.arm != "bent"
+    assert cells(filled(results, rows[0])) == ["inadmissible |"]
+
+
+def test_seeds_within_the_rules_are_some_of_all(results):
+    row = "| a | 1 | c | within rules: most(values('fair', 'heads') > 0) |"
+    for run in results.runs:
+        run.numbers["admissible"] = run.seed > 0 or run.arm != "fair"
+    # Two of two are true, six would decide, and one in three is lost.
+    assert "about 9 seeds would decide" in cells(filled(results, row))[0]
+
+
+def test_what_is_not_run_has_a_reason_and_what_there_is(results):
+    row = "| a | 1 | c | not run: Of {metal}. But: bent > fair by heads |"
+    found = filled(results, row)
+    text = "not run: Of tin. These runs alone would say: yes. |"
+    assert cells(found) == [text]
+    assert found.count == "0 of 1 claims hold, 1 not run."
+
+
+def test_what_would_decide_may_be_something_else(results):
+    row = "| a | 1 | c | Judged(None, why='a longer rope would decide') |"
+    assert cells(filled(results, row)) == ["undecided: a longer rope would decide |"]
 
 
 def test_a_page_says_what_would_decide(results):
-    page = "| where | we expect | here | holds |\n| --- | --- | --- | --- |\n"
-
-    class Own(Coin):
-        pass
-
-    Own.page = page + "| a | b | c | fair > bent by noise |"
-    results.experiment = Own(seeds=3)
-    row = fill_template(results).blocks[-1].split("\n")[-1]
+    row = cells(filled(results, "| a | b | c | fair > bent by noise |"))[0]
     found = re.search(r"undecided; about (\d+) seeds would decide, in (\d+) h", row)
     assert found, row
     # Two runs of a minute for each seed.
@@ -166,7 +256,7 @@ def test_the_index_links_to_every_page(results):
     reasons = {"Figure 4": "coin", "Table 9": "It needs private data."}
     reasons |= dict.fromkeys(("Figure 5", "Figure 6", "Table 10"), "A diagram.")
     text = pages.index([results], "", {"": reasons})
-    assert "**Pages: 1. " in text
+    assert "**Pages: 1. Partly reproduced: 1.** 1 of 6 claims hold" in text
     assert "| Table 9 | It needs private data. |  |  |" in text
     assert "| Figures 5 and 6, Table 10 | A diagram. |  |  |" in text
     assert "[coin](coin.md)" in text
