@@ -308,23 +308,25 @@ def decoder():
     return f"{lines}\n\nTime is that of the processor, on {found['machine']}."
 
 
-VERDICTS = "refuted|nil|not testable here|inadmissible|undecided|not run"
-
-
 def verdicts():
     """How many claims of each paper have which verdict, by the index of the pages."""
+    from experiments.template import COUNTED
+
     text = (ROOT / "docs/reproduction/index.md").read_text(encoding="utf-8")
     lines = []
     for part in text.split("\n## ")[1:]:
         counts = collections.Counter()
-        for cell in re.findall(r"\d+ of \d+ claims hold[^|]*", part):
-            hold, claims = re.findall(r"\d+", cell)[:2]
+        # Those of its pages, and not those of its abstract, which are among them.
+        for cell in re.findall(r"(\d+ of \d+ claims hold[^|]*)\. \| `python", part):
+            first, *others = cell.split(", ")
+            hold, claims = re.findall(r"\d+", first)
             counts.update(claims=int(claims), hold=int(hold))
-            for number, word in re.findall(rf"(\d+) ({VERDICTS})", cell):
+            for number, word in (other.split(" ", maxsplit=1) for other in others):
                 counts[word] += int(number)
-        words = ["claims", "hold", *VERDICTS.split("|")]
+        words = ["claims", "hold", *COUNTED.values()]
         found = ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
-        lines.append(f"- {part.partition(' (')[0]}: {found}.")
+        paper = part.partition(" (")[0].removeprefix("Improving ")
+        lines.append(f"- {paper.removesuffix(' in Mixture of Experts')}: {found}.")
     return "\n".join(lines)
 
 

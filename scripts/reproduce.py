@@ -28,13 +28,26 @@ PRESETS = ("smoke", "cpu", "paper")
 INTRODUCTION = (
     "Every figure and table of the four papers: a page with the paper's claims and "
     "numbers beside ours, a verdict and the command that made it, or why there is no "
-    "page. Private data are simulated.\n\nA claim *holds*, or it is *refuted*; *nil*, "
-    "where half of the paper's difference is excluded; *not testable here*, with the "
-    "reason, and what these runs alone would say; *inadmissible*, where no run keeps "
-    "the paper's rules; *undecided*, with the number of seeds that would decide; or "
-    "*not run*. Each page says what the paper's size would cost. Verdicts and numbers "
-    "are computed from the committed results in `docs/results`; no number of ours is "
-    "typed by hand, and no seed is left out."
+    "page. Before them is what each abstract says, and what we found of it.\n\n"
+    "A claim *holds*, or it is *refuted*; *nil*, where half of the paper's difference "
+    "is excluded; *not testable here*, with the reason, and what these runs alone "
+    "would say; *inadmissible*, where no run keeps the paper's rules (no other run "
+    "counts); *undecided*, with what would decide, if that is known: so many seeds of "
+    "the same settings, or further searches of settings; or *not run*. What the paper "
+    "says once is one claim, also where it is judged for two starts of Top-k or for "
+    "three backends: it is undecided if they differ. A statement without a result is "
+    "no claim.\n\n"
+    "**Stand-ins.** Where the paper's data are private or too large, others stand in: "
+    "a simulation for the logs of recommenders, garments in six styles for DomainNet, "
+    "pairs of digits for CIFAR-100. There, only the order of methods is judged; what "
+    "holds or is refuted does so *on a stand-in*, in all counts, and nothing is nil, "
+    "because the paper's differences are of its own data. A stand-in has to have what "
+    "a claim is about. It has neither named tasks and domains nor the size of a "
+    "difference: such claims are not testable here. Nor are any on T5 and GLUE, since "
+    "made-up sentences are no language that a network could have learned before.\n\n"
+    "*Untrained* are pages on formulas, data or times. Each page says what the paper's "
+    "size would cost. Verdicts and numbers are computed from the committed results in "
+    "`docs/results`; no number of ours is typed by hand, and no seed is left out."
 )
 
 
@@ -45,7 +58,7 @@ def main(arguments=None):
     # The backend is chosen: Keras may be imported.
     from experiments import Results, pages
     from experiments.plan import HOW, plan
-    from papers import COVERAGE, EXPERIMENTS
+    from papers import ABSTRACTS, COVERAGE, EXPERIMENTS
 
     found, gates = read_module(options.module) if options.module else ({}, {})
     known = EXPERIMENTS | found
@@ -88,7 +101,7 @@ def main(arguments=None):
     if listed:
         complete = [results for results in listed if results.complete]
         introduction = "" if options.module else INTRODUCTION
-        index = pages.index(complete, introduction, COVERAGE)
+        index = pages.index(complete, introduction, COVERAGE, ABSTRACTS)
         (site / "index.md").write_text(index, encoding="utf-8")
     return 0
 

@@ -1,6 +1,9 @@
 """The papers' figures and tables, by name."""
 
 from papers import dselectk, mmoe, smear, specialization
+from papers.headlines import ABSTRACTS
+
+__all__ = ["ABSTRACTS", "COVERAGE", "EXPERIMENTS", "PAPERS"]
 
 PAPERS = dselectk, mmoe, specialization, smear
 EXPERIMENTS = {kind.name: kind for paper in PAPERS for kind in paper.EXPERIMENTS}

@@ -6,3 +6,5 @@ SPECIALIZATION = (
     "Improving Expert Specialization in Mixture of Experts (Krishnamurthy et al., 2023)"
 )
 SMEAR = "SMEAR (Muqeeth et al., 2023)"
+
+LOGS = "the logs of a recommender"  # Private; `datasets.recommender_sim` stands in.

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import INADMISSIBLE, NIL, all_hold, all_positive
+from experiments import INADMISSIBLE, all_positive
 
 JUMP = 0.1  # A larger change of a weight in one step is a jump.
 STATIC, TOP_K = "DSelect-k, static", "Top-k, static"  # Those that are followed.
@@ -172,32 +172,21 @@ def within_rules(results, *arms, tuning=False):
 def lower(results, comparisons, effects=None, among=1):
     """Whether numbers of arms are lower than those of others; see `all_positive`.
 
-    It is inadmissible, or refuted, if all runs of an arm break the paper's rules.
+    By the runs within the paper's rules: inadmissible, or refuted, if an arm has none.
     Comparisons are tuples of an arm, the arm that should be higher, the number, and if
     they are not 1 and 0, a factor and by how much it may be higher.
     """
-    gaps, ruled = [], True
+    kept, gaps, ruled = results.within_rules(), [], True
     for mine, other, number, scale, under in (
         (*each, *(1, 0.0)[len(each) - 3 :]) for each in comparisons
     ):
-        if all(within_rules(results, arm).any() for arm in (mine, other)):
-            gaps.append(results.gap(other, mine, number, scale).above(-under))
+        results.ran(mine), results.ran(other)  # Not run is not inadmissible.
+        if kept.of(mine) and kept.of(other):
+            gaps.append(kept.gap(other, mine, number, scale).above(-under))
         else:
             ruled = False
     judged = all_positive(gaps, effects, among=among)
     return judged if ruled or judged.holds is False else INADMISSIBLE
-
-
-def if_within_rules(results, judged, *arms):
-    """Whether a claim on arms holds; inadmissible is what the paper's rules forbid.
-
-    A success outside of the rules does not count, and more seeds would not change that.
-    If no run keeps them, the paper would have taken none of the settings that were
-    tried, and nothing is refuted either.
-    """
-    kept = within_rules(results, *arms)
-    contrary = kept.any() and all_hold([judged]) in (False, NIL)
-    return judged if kept.all() or contrary else INADMISSIBLE
 
 
 def is_binary_by(results, arm, percent):

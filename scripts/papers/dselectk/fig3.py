@@ -15,6 +15,7 @@ from papers import citations
 
 TOP_K, DSELECT_K = "Top-k", "DSelect-k"
 GROUPS = ("engagement", "satisfaction")
+PRIVATE = "It is about the paper's own tasks, whose data are private."
 PAPER = {
     # task of the paper's Table 3: measure; DSelect-k and its error; Top-k and its error
     "E. Task 1": ("AUC", 0.8103, 0.0002, 0.7481, 0.0198),
@@ -36,6 +37,7 @@ class Fig3(Experiment):
     title = "which of eight tasks share experts, and what each gains over Top-k"
     paper = citations.DSELECT_K
     where = "Figure 3 and Table 3"
+    stands_in_for = citations.LOGS
 
     seeds: int = preset(15, paper=5, smoke=1)
     trials: int = preset(40, paper=50, smoke=1)

@@ -22,6 +22,7 @@ class Fig4(Experiment):
     title = "the smooth step and the logistic function"
     paper = citations.DSELECT_K
     where = "Figure 4"
+    trains = False
 
     gamma: float = 1.0  # Width of the smooth step.
     points: int = preset(401, smoke=41)

@@ -3,7 +3,8 @@
 import dataclasses
 import math
 
-from experiments import all_positive, gap_of
+from experiments import UNTESTABLE, Judged, all_positive, gap_of
+from papers.dselectk._gates import is_binary_by
 from papers.dselectk._movielens import MovieLensExperiment
 
 STEPS = {0.1: 11.37, 0.5: 9.39, 0.9: 0.04}  # The paper's % of steps until binary.
@@ -23,6 +24,14 @@ class Table4(MovieLensExperiment):
         """The training steps of a run."""
         examples = self.num_train or self.all_train
         return self.epochs[0] * math.ceil(examples / self.batch_size)
+
+    def is_as_early(self, results, alpha):
+        """Whether S(Z) is binary as early in every run, as a share of the steps."""
+        share = STEPS[alpha]
+        if share / 100 * self.num_steps < 1:
+            why = f"{share} % of our {self.num_steps} steps are less than one."
+            return Judged(UNTESTABLE, why=why)
+        return is_binary_by(results, self.followed(alpha)[0], share)
 
     def ratios(self, results, alpha, start):
         """FLOPS of training relative to Top-k, seed by seed."""

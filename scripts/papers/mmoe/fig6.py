@@ -28,6 +28,7 @@ class Fig6(Experiment):
     title = "the softmax gates of an engagement and of a satisfaction task"
     paper = citations.MMOE
     where = "Figure 6"
+    stands_in_for = citations.LOGS
 
     seeds: int = preset(40, smoke=1)
     num_train: int = preset(90_000, paper=9_000_000, smoke=64)

@@ -27,6 +27,7 @@ SEPARATE = L2, STITCH  # One network per task, from the inputs on.
 BATCH = "256"  # Of the times of serving.
 NOTICED = 0.1  # A share of the cost that is noticeable.
 TASKS = {"engagement": "click", "satisfaction": "like"}
+TITLES = {"jax": "JAX", "tensorflow": "TensorFlow", "torch": "torch"}
 _load = functools.lru_cache(maxsize=1)(dk.datasets.recommender_sim)
 # The paper's numbers after 2, 4 and 6 million steps.
 AUC = {
@@ -53,6 +54,7 @@ class Table3(Experiment):
     title = "engagement in a simulated recommender, for five methods"
     paper = citations.MMOE
     where = "Table 3"
+    stands_in_for = citations.LOGS
 
     seeds: int = preset(8, paper=20, smoke=1)
     trials: int = preset(6, smoke=0)

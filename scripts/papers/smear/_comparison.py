@@ -64,6 +64,11 @@ class DomainComparison(Experiment):
         return "DomainNet", 6 * (PHOTO_SIZE // 4) ** 2 * 64
 
     @property
+    def stands_in_for(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The paper's images, if others are read."""
+        return "DomainNet" if self.backbone is None else ""
+
+    @property
     def num_classes(self):
         """Of the problem that all domains share."""
         return styles.NUM_CLASSES if self.backbone is None else NUM_CLASSES

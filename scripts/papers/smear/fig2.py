@@ -24,7 +24,7 @@ CHOOSING = ("Hash", "Tag", "Top-k", "ST-Gumbel", "REINFORCE")  # One expert.
 NOT_SHOWN = {T5: ("SMEAR 2x", "DSelect-k"), RESNET: ("SMEAR 2x",)}
 SAME = 0.1  # Numbers that differ by a smaller share are almost identical.
 FORM = "Choosing sorts examples here, where the paper copies parameters."
-CPU = "The paper's times are of a GPU, these of a processor core."
+CPU = "These times are of a processor core; random weights on one GPU decide."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Fig2(Experiment):
     title = "speed of inference"
     paper = citations.SMEAR
     where = "Figure 2"
+    trains = False
 
     scales = ("batch_size", "turns")
 

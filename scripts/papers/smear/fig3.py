@@ -12,7 +12,7 @@ from papers.smear._comparison import DomainComparison
 
 TEXT = "Section 4, Qualitative Analysis"
 OTHERS = [pair for pair in itertools.combinations(DOMAINS, 2) if pair not in PAIRS]
-PHOTOS = "It is about a domain of DomainNet; ours are made of digits."
+PHOTOS = "It is about a domain of DomainNet; ours are six styles of garments."
 DEPTH = "It is about the last of many layers; the stand-in has few."
 MOST = 5.0  # So many experts in use, of six, or more, are "most".
 

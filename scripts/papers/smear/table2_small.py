@@ -66,6 +66,7 @@ class Table2Small(Experiment):
     title = "routers of adapters in a text encoder on eight tasks"
     paper = citations.SMEAR
     where = "Table 2, and Table 1 and Figure 3 on T5-GLUE"
+    stands_in_for = "T5 on GLUE"
 
     seeds: int = preset(5, smoke=1)
     routers: tuple[str, ...] = preset(

@@ -43,3 +43,8 @@ class Table3(Ways):
     ways: tuple[str, ...] = preset(tuple(WAYS), smoke=("original",))
     num_experts: int = preset(20, smoke=2)
     data_set: str = preset("multi_mnist", paper="cifar100", smoke="cifar100")
+
+    @property
+    def stands_in_for(self):  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The paper's images, if others are read."""
+        return "CIFAR-100" if self.data_set != "cifar100" else ""
