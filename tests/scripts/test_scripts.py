@@ -210,3 +210,21 @@ def test_readme_has_the_committed_results_of_the_demo():
     readme = (SCRIPTS.parent / "README.md").read_text(encoding="utf-8")
     block = readme.partition("<!-- demo -->\n")[2].partition("\n<!-- /demo -->")[0]
     assert block == demo.table(demo.summarize(runs))
+
+
+@pytest.mark.backend_independent
+def test_readme_names_the_models_at_the_edges_of_their_grid():
+    settings = json.loads(demo.RESULTS.read_text(encoding="utf-8"))["settings"]
+    upper = {
+        name: (rate == max(demo.RATES), decay == max(demo.DECAYS))
+        for name, (_, rate, _, decay) in settings.items()
+    }
+    assert {name: edges for name, edges in upper.items() if any(edges)} == {
+        "top_k": (True, True),
+        "dselect_k": (False, True),
+    }
+    readme = " ".join((SCRIPTS.parent / "README.md").read_text("utf-8").split())
+    assert (
+        "Top-k's values are at the upper edges of the grids of both, learning rate and "
+        "weight decay, and DSelect-k's at that of the decay" in readme
+    )
