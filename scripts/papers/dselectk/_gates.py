@@ -180,7 +180,8 @@ def lower(results, comparisons, effects=None, among=1):
     for mine, other, number, scale, under in (
         (*each, *(1, 0.0)[len(each) - 3 :]) for each in comparisons
     ):
-        results.ran(mine), results.ran(other)  # Not run is not inadmissible.
+        for arm in (mine, other):
+            results.ran(arm)  # Not run is not inadmissible.
         if kept.of(mine) and kept.of(other):
             gaps.append(kept.gap(other, mine, number, scale).above(-under))
         else:
