@@ -275,10 +275,10 @@ plots.plot_expert_heatmap(
     ax=axes[0],
 )
 shared = np.mean([sharing(each) for each in shop_weights], axis=0)
-image = draw(shared, shop.task_names, axes[1], "how much two tasks share, all runs")
+image = draw(shared, shop.task_names, axes[1], "shared experts, all runs")
 axes[1].hlines(4.5, -0.5, 7.5, color="black", linewidth=0.9)
 axes[1].vlines(4.5, -0.5, 7.5, color="black", linewidth=0.9)
-figure.colorbar(image, ax=axes[1], label="Jaccard index of their experts", shrink=0.8)
+figure.colorbar(image, ax=axes[1], label="Jaccard index", shrink=0.8)
 plt.show()
 
 for each in shop_weights:

@@ -64,8 +64,12 @@ def rings(count, seed):
 train_x, train_y = rings(3000, seed=0)
 test_x, test_y = rings(3000, seed=1)
 
-plt.figure(figsize=(8.4, 5), layout="constrained")
-plt.scatter(*train_x.T, c=train_y, s=3, cmap="tab20")
+plt.figure(figsize=(5, 5), layout="constrained")
+plt.scatter(*train_x.T, c=train_y, s=3, cmap="Paired", vmax=11)
+for label in range(2 * FAMILIES):
+    inside = train_y // 2 == label // 2, train_y == label
+    middle = np.mean([train_x[each].mean(axis=0) for each in inside], axis=0)
+    plt.text(*middle, f"class {label}", ha="center", va="center", fontsize=8)
 plt.axis("equal")
 plt.title("ten classes in five families", loc="left")
 plt.show()

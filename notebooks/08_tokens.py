@@ -57,6 +57,7 @@ from dselectk_keras import (
 WIDTH, HIDDEN, EXPERTS, LENGTH = 64, 128, 8, 48
 EPOCHS, STEPS, BATCH_SIZE = 8, 22, 16
 # quick: EPOCHS, STEPS = 2, 4
+COLORS = plt.cm.Set2.colors  # One for each expert.
 
 # %% [markdown]
 # ## The data
@@ -208,14 +209,22 @@ plt.show()
 #
 # `GateRecorder` records each layer on a batch of the test data. Padding does not count.
 
+
 # %%
-figure, axes = plt.subplots(1, 3, figsize=(8.4, 2.6), sharey=True, layout="constrained")
+def name_experts(figure):
+    """Say below the panels which expert has which colour."""
+    keys = [plt.Rectangle((0, 0), 1, 1, color=color) for color in COLORS]
+    look = {"title": "expert", "ncols": EXPERTS, "frameon": False}
+    figure.legend(keys, range(EXPERTS), loc="outside lower center", **look)
+
+
+figure, axes = plt.subplots(1, 3, figsize=(8.4, 3.2), sharey=True, layout="constrained")
 for ax, (name, recorder) in zip(axes, recorders.items(), strict=True):
     record = recorder.history["moe_1"]
     ax.stackplot(
         recorder.history.steps / STEPS,
         record["weights"][:, 0].T / record["weights"][:, 0].sum(axis=-1),
-        colors=[plt.cm.Blues(0.25 + 0.6 * i / EXPERTS) for i in range(EXPERTS)],
+        colors=COLORS,
         edgecolor="white",
         linewidth=0.8,
     )
@@ -225,6 +234,7 @@ for ax, (name, recorder) in zip(axes, recorders.items(), strict=True):
     ax.set(xlabel="epoch", xlim=(0, EPOCHS), ylim=(0, 1))
     ax.spines[["top", "right"]].set_visible(False)
 axes[0].set_ylabel("share of the total weight")
+name_experts(figure)
 plt.show()
 
 # %% [markdown]
@@ -295,7 +305,6 @@ plt.show()
 # %%
 def show(ax, name, row, columns=84, lines=2):
     """Draw the words of a sequence on the colours of their experts."""
-    colors = plt.cm.Set2.colors
     x, y = 0, 0
     for word_id, expert in zip(test[0][row], chosen(name, 1)[row], strict=True):
         word = VOCABULARY[word_id].replace("<other>", "other").strip("<>")
@@ -304,7 +313,7 @@ def show(ax, name, row, columns=84, lines=2):
         if y == lines or word_id == 0:
             break
         box = plt.Rectangle(
-            (x - 0.4, y - 0.42), len(word) + 0.6, 0.84, color=colors[expert], lw=0
+            (x - 0.4, y - 0.42), len(word) + 0.6, 0.84, color=COLORS[expert], lw=0
         )
         ax.add_patch(box)
         middle = x + len(word) / 2 - 0.1
@@ -318,15 +327,7 @@ def show(ax, name, row, columns=84, lines=2):
 figure, axes = plt.subplots(3, 1, figsize=(8.4, 3.1), layout="constrained")
 for ax, name in zip(axes, recorders, strict=True):
     show(ax, name, row=int((test[0] > 1).sum(axis=1).argmax()))
-keys = [plt.Rectangle((0, 0), 1, 1, color=color) for color in plt.cm.Set2.colors]
-figure.legend(
-    keys,
-    range(EXPERTS),
-    title="expert",
-    ncols=EXPERTS,
-    loc="outside lower center",
-    frameon=False,
-)
+name_experts(figure)
 plt.show()
 
 # %% [markdown]

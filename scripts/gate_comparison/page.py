@@ -186,30 +186,63 @@ def block(rows):
 
 
 def draw(rows):
-    """Draw the errors of all arms over those of the fit, a point per problem."""
-    fit = errors(rows, FIT)
+    """Draw the errors of all arms over those of the fit, with a point per problem.
+
+    The points of a single problem are its draws.
+    """
+    fit, part = errors(rows, FIT), int(len({row["problem"] for row in rows}) == 1)
     arms = [arm for arm in [*SHOWN, BEST] if arm != FIT and errors(rows, arm)]
     arms.sort(key=lambda arm: mean_ratio(errors(rows, arm), fit))
-    figure, ax = style.open_axes(None, style.PAGE_WIDTH, 0.8 + 0.3 * len(arms))
-    problems = sorted({row["problem"] for row in rows})
-    for place, arm in enumerate(arms):
-        own = errors(rows, arm)
-        color = style.COLORS[1 if arm in ARMS and ARMS[arm].dense else 0]
-        each = [mean_ratio(only(own, [name]), fit) for name in problems]
-        means = [value for value in each if value]
-        ax.plot(means, [place] * len(means), "o", color=style.GREY, markersize=4)
-        mean = ratio(own, fit)
+    means = [ratio(errors(rows, arm), fit) for arm in arms]
+    points = [ratios_by_part(errors(rows, arm), fit, part) for arm in arms]
+    # A few points far away would take most of the axis.
+    ends = np.quantile(np.concatenate(points), (0.02, 0.98))
+    low = min(1, ends[0], *(mean.low for mean in means)) / 1.02
+    high = max(1, ends[1], *(mean.high for mean in means)) * 1.02
+    figure, ax = style.open_axes(None, style.PAGE_WIDTH, 1.0 + 0.24 * len(arms))
+    small, beyond = {"linestyle": "", "color": style.GREY, "markersize": 4}, False
+    for place, (arm, mean, found) in enumerate(zip(arms, means, points, strict=True)):
+        color = style.COLORS[is_dense(arm)]
+        for marker, shown in (
+            ("o", found[(found >= low) & (found <= high)]),
+            ("<", found[found < low]),
+            (">", found[found > high]),
+        ):
+            if len(shown):
+                x, beyond = np.clip(shown, low, high), beyond or marker != "o"
+                y = [place] * len(x)
+                ax.plot(x, y, marker=marker, clip_on=marker == "o", **small)
         ax.plot([mean.low, mean.high], [place, place], color=color, linewidth=2)
         ax.plot([mean.mean], [place], "o", color=color)
+    for dense, label in enumerate(("sparse gate, 95 %", "dense, 95 %")):
+        if any(is_dense(arm) == dense for arm in arms):
+            ax.plot([], [], "-o", color=style.COLORS[dense], linewidth=2, label=label)
+    ax.plot([], [], marker="o", label=("one problem", "one draw")[part], **small)
+    if beyond:
+        ax.plot([], [], marker=">", label="beyond the axis", **small)
     ax.axvline(1, color=style.TEXT, linewidth=0.6)
-    ax.set(xscale="log", ylim=(len(arms) - 0.5, -0.5))
+    ax.set(xscale="log", xlim=(low, high), ylim=(len(arms) - 0.5, -0.5))
     ax.set_yticks(range(len(arms)), arms)
-    ticks = (0.5, 0.7, 1.0, 1.4, 2.0, 3.0)
-    ax.set_xticks(ticks, [str(tick) for tick in ticks])
+    ax.xaxis.set_major_locator(style.import_pyplot().MaxNLocator(6))
+    ax.xaxis.set_major_formatter("{x:g}")
     ax.minorticks_off()
-    style.label(ax, "test error over that of experts chosen by fit (grey: problems)")
+    style.label(ax, "test error over that of experts chosen by fit")
     style.tidy_axes(ax, "x")
+    look = {"ncols": 4, "frameon": False, "fontsize": style.SMALL_FONT}
+    figure.legend(loc="outside upper center", columnspacing=1.0, **look)
     return figure
+
+
+def is_dense(arm):
+    """Whether a task uses all experts of an arm."""
+    return arm in ARMS and ARMS[arm].dense
+
+
+def ratios_by_part(own, others, part):
+    """The mean ratios of errors to others, for each problem (0) or each draw (1)."""
+    parts = sorted({key[part] for key in own})
+    each = [{key: own[key] for key in own if key[part] == name} for name in parts]
+    return np.array([mean for group in each if (mean := mean_ratio(group, others))])
 
 
 # The arms of the second picture, two of each colour.

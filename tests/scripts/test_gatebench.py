@@ -406,6 +406,34 @@ def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.backend_independent
+@pytest.mark.parametrize("num_problems", [1, 60])
+def test_the_picture_says_its_colours_and_spends_no_space_on_few_points(num_problems):
+    pytest.importorskip("matplotlib").use("agg")
+    factors = {page.FIT: 1.0, "softmax": 1.1, "random": 1.2}
+    rows = [
+        {"problem": f"p{i:02}", "draw": draw, "arm": arm, "test": factor + 0.01 * draw}
+        for i in range(num_problems)
+        for draw in range(2)
+        for arm, factor in factors.items()
+    ]
+    for row in rows[-2:]:  # The last draw of the last problem.
+        row["test"] *= 5 if num_problems > 1 else 1
+    figure = page.draw(rows)
+    shown = [each.get_text() for each in figure.legends[0].get_texts()]
+    few = ["one problem", "beyond the axis"] if num_problems > 1 else ["one draw"]
+    assert shown == ["sparse gate, 95 %", "dense, 95 %", *few]
+    low, high = figure.axes[0].get_xlim()
+    assert 0.95 < low < 1.0
+    assert 1.2 < high < 1.6
+    for line in figure.axes[0].lines:
+        assert ((line.get_xdata() >= low) & (line.get_xdata() <= high)).all()
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        "softmax",
+        "random",
+    ]
+
+
+@pytest.mark.backend_independent
 def test_without_jax_the_command_says_what_to_install(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match=r"no package `jax`.*\.\[jax\]"):
