@@ -10,13 +10,11 @@ from dselectk_keras.distribution import num_replicas, on_each_device
 from dselectk_keras.ops import mix
 from dselectk_keras.utils import Tensor, is_concrete
 
-# Compiled programs need a fixed number of slots per expert: the smallest of these
-# multiples of an even share of the choices that is enough. If none is, all experts are
-# evaluated. Torch needs no fixed number: it takes as many as the most chosen expert.
-SLACKS = (1.25, 1.5, 2, 4)
-# On JAX, all branches of a program keep values for gradients. Those after so many are
-# rare, and compute their values again.
-NUM_KEPT = 3
+# On a CPU, experts have this multiple of an even share of the choices as slots, if that
+# is enough for the most chosen one.
+SLACK = 1.5
+# Else, and on other devices, slots are in blocks of this part of an even share.
+BLOCK = 0.5
 
 
 def dispatch(
@@ -26,19 +24,21 @@ def dispatch(
     chosen: int,
     capacity: float | None = None,
     valid: Tensor = None,
+    always: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Mix experts, each evaluated only for the examples that chose it.
 
     See `Routing.dispatch`. The weights have exact zeros: an example chooses `chosen`
-    experts at most. Examples that are not `valid` have weights of zero, and no part in
-    an even share. Devices that share a batch each dispatch their part.
+    experts at most, `always` or once the gate has decided. Examples that are not
+    `valid` have weights of zero, and no part in an even share of a capacity. Devices
+    that share a batch each dispatch their part.
     """
     inputs = ops.cast(inputs, experts.compute_dtype)
 
     def part(inputs, weights, valid):
         args = experts, inputs, weights, choices_of(weights, chosen)
         if capacity is None:
-            return _without_drops(*args), None
+            return _without_drops(*args, always), None
         return _with_capacity(*args, capacity, valid)
 
     arrays = inputs, weights, valid
@@ -56,7 +56,8 @@ def _with_capacity(experts, inputs, weights, choices, capacity, valid):
         if valid is not None:
             limit = _num_slots(count(valid), n, chosen, capacity)
         filled = ops.logical_and(choices.made, choices.ranks < limit)
-        mixture = _mix_slots(experts, inputs, choices.only(filled), num_slots)
+        slots = even_slots(n, num_slots)
+        mixture = _mix_slots(experts, inputs, choices.only(filled), slots)
         return mixture, count(choices.made) - count(filled)
 
     def dense():
@@ -68,48 +69,105 @@ def _with_capacity(experts, inputs, weights, choices, capacity, valid):
     return _unless_empty(batch, sparse, dense)
 
 
-def _without_drops(experts, inputs, weights, choices):
-    """Mix with the smallest number of slots that is enough, or else all experts."""
+def _without_drops(experts, inputs, weights, choices, always):
+    """Mix with slots for all choices; or all experts, if an example chose too many."""
     batch, n, chosen = _num_rows(weights), weights.shape[-1], choices.made.shape[1]
-    on_torch = keras.backend.backend() == "torch"
-    sparse = functools.partial(_mix_slots, experts, inputs, choices)
+    with_slots = functools.partial(_mix_slots, experts, inputs, choices)
+    on_torch, needed = keras.backend.backend() == "torch", ops.max(choices.loads)
 
     def dense():
         return mix(experts.call(inputs), weights, True)
 
-    def smallest():
-        needed = ops.where(choices.all_made, ops.max(choices.ranks) + 1, 2**31 - 1)
-        if on_torch:
-            needed = int(needed)
-            sizes = [min(needed, batch)]
-        else:
-            # With slots for more than half of the examples, the dense form is as fast.
-            slacks = [s for s in SLACKS if 2 * s * chosen <= n] or SLACKS[:1]
-            sizes = [_num_slots(batch, n, chosen, slack) for slack in slacks]
-        # A call of `lax.cond` outside of a compiled program compiles both branches.
-        if on_torch or is_concrete(needed):
-            enough = [size for size in sizes if needed <= size]
-            return sparse(enough[0]) if enough else dense()
-        mixture = _rematerialized(dense)
-        for i, size in reversed([*enumerate(sizes)]):
-            branch = functools.partial(sparse, size)
-            branch = branch if i < NUM_KEPT else _rematerialized(branch)
-            fits = _of_all_copies(needed <= size)
-            mixture = functools.partial(ops.cond, fits, branch, mixture)
-        return mixture()
+    def in_blocks():
+        return with_slots(block_slots(choices, _num_slots(batch, n, chosen, BLOCK)))
 
-    return _unless_empty(batch, smallest, dense)
+    def evenly():
+        size = _num_slots(batch, n, chosen, SLACK)
+        rest = in_blocks if can_block else dense
+        # Without a program, exactly as many as the most chosen expert needs.
+        if on_torch and is_concrete(needed) and (needed <= size or not can_block):
+            size = int(needed)
+        return _if(needed <= size, lambda: with_slots(even_slots(n, size)), rest)
+
+    def sparse():
+        return _by_device(inputs, evenly, in_blocks if can_block else evenly)
+
+    def exact():
+        return sparse() if always else _if(choices.all_made, sparse, dense)
+
+    can_block = hasattr(experts, "call_blocks")
+    return _unless_empty(batch, exact, dense)
 
 
-def _mix_slots(experts, inputs, choices, num_slots):
+def _by_device(tensor, on_cpu, elsewhere):
+    """Call one of two functions without arguments: the first one on a CPU.
+
+    A GPU makes the host wait for each condition. A CPU takes longer to copy kernels.
+    """
+    backend = keras.backend.backend()
+    if backend == "jax" and not is_concrete(tensor):
+        import jax  # pyright: ignore[reportMissingImports]
+
+        return jax.lax.platform_dependent(cpu=on_cpu, default=elsewhere)
+    if backend == "torch":
+        is_cpu = is_concrete(tensor) and tensor.device.type == "cpu"
+    else:
+        is_cpu = keras.distribution.list_devices()[0].lower().startswith("cpu")
+    return on_cpu() if is_cpu else elsewhere()
+
+
+def _if(condition, usual, rare):
+    """Call one of two functions without arguments. Both have the same outputs."""
+    # A call of `lax.cond` outside of a compiled program compiles both branches.
+    if is_concrete(condition):
+        return usual() if condition else rare()
+    if keras.backend.backend() == "torch":
+        return rare()  # A program of torch has no conditions.
+    return ops.cond(_of_all_copies(condition), usual, _rematerialized(rare))
+
+
+def _mix_slots(experts, inputs, choices, slots):
     """Evaluate the experts for the examples in their slots, and mix their outputs."""
-    examples, places = slot_table(choices, experts.num_experts, num_slots)
-    outputs = experts.call_slots(ops.take(inputs, examples, axis=0))
-    mixture = mix(ops.take(outputs, places, axis=0), choices.weights, True)
-    # Without a choice, an example reads the slot of another one, which may be NaN.
-    some = ops.any(choices.made, axis=1)
-    some = ops.reshape(some, (-1, *[1] * (len(mixture.shape) - 1)))
-    return ops.where(some, mixture, ops.zeros((), mixture.dtype))
+    readers, places = slot_table(choices, slots)
+    given = _move(inputs, readers // choices.made.shape[1], places)
+    if slots.owners is None:
+        outputs = experts.call_slots(given)
+    else:
+        outputs = experts.call_blocks(given, slots.owners)
+    outputs = _move(outputs, places, ops.expand_dims(readers, 1))
+    return mix(outputs, choices.weights, True)
+
+
+def _move(x, rows, readers):
+    """Take rows of a tensor, with a gradient that takes rows too.
+
+    The gradient of `ops.take` adds rows up. On a GPU these additions wait for each
+    other, and TensorFlow cannot compile them with XLA in a condition.
+
+    Args:
+        x: Tensor `(size, ...)`.
+        rows: Integers of any shape; a negative one is a row of zeros.
+        readers: Integers `(size, r)`: all places in `rows`, flattened, of each row of
+            `x`; or negative ones.
+    """
+
+    def take(x, rows):
+        taken = ops.take(x, ops.maximum(rows, 0), axis=0)
+        exists = ops.reshape(rows >= 0, (*ops.shape(rows), *[1] * (len(x.shape) - 1)))
+        return ops.where(exists, taken, ops.zeros((), taken.dtype))
+
+    # JAX wants all tensors as arguments.
+    @ops.custom_gradient
+    def move(x, rows, readers):
+        def gradient(*args, upstream=None):
+            upstream = args[-1] if upstream is None else upstream
+            shape = ops.shape(upstream)[len(rows.shape) :]
+            upstream = ops.reshape(upstream, (-1, *shape))
+            return ops.sum(take(upstream, readers), axis=1), None, None
+
+        return take(x, rows), gradient
+
+    return move(x, rows, readers)
 
 
 def _unless_empty(batch, some, none):
@@ -145,8 +203,9 @@ def _of_all_copies(condition):
 def _rematerialized(branch):
     """On JAX, make a branch recompute its values in the backward pass.
 
-    Every branch returns the values that any branch keeps for gradients. The dense one
-    keeps the outputs of all experts, which others would fill with zeros.
+    Every branch returns the values that any branch keeps for gradients. A rare one
+    keeps the outputs of all experts, or their kernels, which others would fill with
+    zeros.
     """
     return keras.remat(branch) if keras.backend.backend() == "jax" else branch
 
@@ -184,6 +243,8 @@ class Choices(NamedTuple):
     ranks: Tensor
     # The weights of the experts, `(batch, [num_gates,] chosen)`; or 0.
     weights: Tensor
+    # How many examples chose each expert, `(n,)`.
+    loads: Tensor
     # Whether no example chose more experts, a scalar.
     all_made: Tensor
 
@@ -207,6 +268,7 @@ def choices_of(weights: Tensor, num_chosen: int) -> Choices:
     # order[b, i]: position of expert i among those that example b chose, from 1; 0 if
     # it did not. Sorting would give the order too, in twice the time.
     order = ops.cumsum(counts, axis=1) * counts
+    counts = counts * ops.cast(order <= num_chosen, "int")
     position = ops.arange(1, num_chosen + 1, dtype="int")
     matches = ops.expand_dims(order, 1) == ops.reshape(position, (1, -1, 1))
     matches = ops.cast(matches, "int")
@@ -218,31 +280,52 @@ def choices_of(weights: Tensor, num_chosen: int) -> Choices:
         at = ops.repeat(ops.expand_dims(at, 1), weights.shape[1], axis=1)
     weights = ops.take_along_axis(weights, at, axis=-1)
     made, all_made = position <= numbers, ops.all(numbers <= num_chosen)
-    return Choices(made, experts, ranks, weights, all_made).only(made)
+    loads = ops.sum(counts, axis=0)
+    return Choices(made, experts, ranks, weights, loads, all_made).only(made)
 
 
-def slot_table(choices: Choices, n: int, num_slots: Any) -> tuple[Tensor, Tensor]:
+class Slots(NamedTuple):
+    """Where the experts have their slots."""
+
+    # The first slot of each expert, `(n,)`.
+    begins: Tensor
+    # The number of all slots.
+    number: Any
+    # The expert of each block of slots; `None` if each expert has one block, in order.
+    owners: Tensor = None
+
+
+def even_slots(n: int, size: Any) -> Slots:
+    """Give each expert the same number of slots."""
+    return Slots(ops.arange(n, dtype="int") * size, n * size)
+
+
+def block_slots(choices: Choices, size: Any) -> Slots:
+    """Give each expert as many blocks of a size as it needs, for every load."""
+    n, (_, chosen) = choices.loads.shape[0], choices.made.shape
+    number = _num_rows(choices.made) * chosen // size + n
+    needed = (choices.loads + (size - 1)) // size
+    ends = ops.cumsum(needed)
+    blocks = ops.expand_dims(ops.arange(number, dtype="int"), 1)
+    owners = ops.sum(ops.cast(blocks >= ends, "int"), axis=1)
+    # The last blocks may be of no expert.
+    return Slots((ends - needed) * size, number * size, ops.minimum(owners, n - 1))
+
+
+def slot_table(choices: Choices, slots: Slots) -> tuple[Tensor, Tensor]:
     """Give the choices slots of their experts, in the order of the examples.
 
-    In place of a choice that is not made, there is another slot of the example, or some
-    slot if it has none. In an empty slot, there is some example. They differ: on a GPU,
-    gradients by one row would wait for each other.
-
     Returns:
-        The example in each slot, `(n * num_slots,)`, and the slot of each choice,
-        `(batch, chosen)`.
+        The choice in each slot, `(slots,)`, its index among all choices; and the slot
+        of each choice, `(batch, chosen)`. Where there is none, it is -1.
     """
     made, batch, chosen = choices.made, _num_rows(choices.made), choices.made.shape[1]
-    places, end = choices.experts * num_slots + choices.ranks, n * num_slots
+    places = ops.take(slots.begins, choices.experts, axis=0) + choices.ranks
     # Not `scatter`: on torch it is a loop over the rows.
-    examples = ops.scatter_update(
-        ops.arange(end + 1, dtype="int") % batch,
+    readers = ops.scatter_update(
+        ops.full((slots.number + 1,), -1, dtype="int"),
         # What is no choice goes to an extra slot after the last, which is cut off.
-        ops.reshape(ops.where(made, places, end), (-1, 1)),
-        ops.arange(batch * chosen, dtype="int") // chosen,
+        ops.reshape(ops.where(made, places, slots.number), (-1, 1)),
+        ops.arange(batch * chosen, dtype="int"),
     )[:-1]
-    rows = ops.expand_dims(ops.arange(batch, dtype="int"), 1)
-    own = ops.where(made, places, ops.zeros_like(places))
-    some = ops.any(made, axis=1, keepdims=True)
-    other = ops.where(some, ops.max(own, axis=1, keepdims=True), rows % end)
-    return examples, ops.where(made, places, other)
+    return readers, ops.where(made, places, -1)

@@ -166,7 +166,10 @@ class MoE(GatedExperts):
         """Evaluate the experts and mix them (see `GatedExperts`)."""
         if self._dispatches and not is_symbolic(inputs):
             routing = self.gate.route(seen, training)
-            mixture, dropped = routing.dispatch(self.experts, inputs, self._capacity)
+            always = self.gate.max_experts() is not None
+            mixture, dropped = routing.dispatch(
+                self.experts, inputs, self._capacity, always
+            )
             mixture = self.summed(mixture)
             if dropped is not None:
                 # It stops at the largest integer of 32 bits.

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.layers.gated_experts import GatedExperts
@@ -89,6 +90,10 @@ class SmearExperts(GatedExperts):
             gate = gate.with_num_gates(num_layers)
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         self.per_layer = per_layer
+        if keras.backend.backend() == "tensorflow" and per_example:
+            # Layers that TensorFlow cannot vectorize, as convolutions, become a loop,
+            # which XLA cannot compile.
+            self.supports_jit = isinstance(self.experts, DenseExperts)
         self.experts.check_mergeable()
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:

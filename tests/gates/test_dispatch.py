@@ -9,7 +9,13 @@ from checks import assert_equal
 from helpers import numbers, numpy
 from keras import ops
 
-from dselectk_keras.gates._dispatch import _num_slots, choices_of, slot_table
+from dselectk_keras.gates._dispatch import (
+    _num_slots,
+    block_slots,
+    choices_of,
+    even_slots,
+    slot_table,
+)
 
 USED = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 0], [0, 0, 0]], "float32")
 
@@ -18,16 +24,24 @@ def assigned(used, num_chosen, num_slots):
     """What is in the slots, and the pairs of example and expert that have one."""
     choices = choices_of(used, num_chosen)
     choices = choices.only(ops.logical_and(choices.made, choices.ranks < num_slots))
-    table = slot_table(choices, used.shape[1], num_slots)
-    examples, places, experts = map(numpy, (*table, choices.experts))
-    pairs = zip(*np.nonzero(numpy(choices.made)), strict=True)
+    return table_of(choices, even_slots(used.shape[1], num_slots))
+
+
+def table_of(choices, slots):
+    """The examples in slots, -1 if there is none, and the example of each pair."""
+    readers, places, experts = map(
+        numpy, (*slot_table(choices, slots), choices.experts)
+    )
+    examples, made = readers // experts.shape[1], numpy(choices.made)
+    assert (places[~made] == -1).all()
+    pairs = zip(*np.nonzero(made), strict=True)
     return examples, {(i, experts[i, c]): examples[places[i, c]] for i, c in pairs}
 
 
 def test_slots_hold_the_examples_in_their_order():
     examples, found = assigned(USED, num_chosen=2, num_slots=2)
     # Expert 0 sees the examples 0 and 2, expert 1 none, expert 2 the examples 0 and 1.
-    assert examples[[0, 1, 4, 5]].tolist() == [0, 2, 0, 1]
+    assert examples.tolist() == [0, 2, -1, -1, 0, 1]
     assert found == {(0, 0): 0, (2, 0): 2, (0, 2): 0, (1, 2): 1}
 
 
@@ -60,14 +74,33 @@ def test_choices_have_their_weights_and_whether_they_are_all():
     assert [bool(each.all_made) for each in (two, one)] == [True, False]
 
 
-def test_slots_without_a_choice_share_no_example():
-    # On a GPU, gradients by one row would wait for each other.
-    used = np.eye(4, dtype="float32")[np.zeros(8, int)]
+def test_blocks_are_of_the_experts_that_need_them():
+    used = np.eye(3, dtype="float32")[[2, 0, 2, 2, 2]]
     choices = choices_of(used, 1)
-    choices = choices.only(choices.ranks < 2)
-    examples, places = slot_table(choices, 4, num_slots=2)
-    assert_equal(examples, np.arange(8))
-    assert_equal(numpy(places)[:, 0], np.arange(8))
+    slots = block_slots(choices, 2)
+    # Of 5 // 2 + 3 blocks expert 0 needs one, expert 1 none and expert 2 two.
+    assert_equal(slots.owners, [0, 2, 2, 2, 2])
+    examples, found = table_of(choices, slots)
+    assert examples.tolist() == [1, -1, 0, 2, 3, 4, -1, -1, -1, -1]
+    assert found == {(0, 2): 0, (1, 0): 1, (2, 2): 2, (3, 2): 3, (4, 2): 4}
+
+
+def test_there_are_blocks_for_every_load():
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 3, 7):
+        for skew in (0.1, 1, 10):
+            used = np.zeros((11, 5), "float32")
+            for row, share in zip(used, rng.dirichlet([skew] * 5, 11), strict=True):
+                row[np.argsort(-share)[: rng.integers(3)]] = 1
+            choices = choices_of(used, 2)
+            slots = block_slots(choices, size)
+            _, found = table_of(choices, slots)
+            assert {*found} == {*map(tuple, np.argwhere(used).tolist())}
+            assert all(example == row for (row, _), example in found.items())
+            _, places = map(numpy, slot_table(choices, slots))
+            owners = numpy(slots.owners)[places // size]
+            made = numpy(choices.made)
+            assert_equal(owners[made], numpy(choices.experts)[made])
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal, dtype_of
-from helpers import numbers, numpy, refusals, weight_gradients
+from helpers import dtype_policy, numbers, numpy, refusals, weight_gradients
 from keras import ops
 
 import dselectk_keras as dk
-from dselectk_keras.gates import Routing
+from dselectk_keras.gates import Routing, _dispatch
 
 BATCH, DIM = 24, 3
 X = numbers((BATCH, DIM))
@@ -96,18 +96,39 @@ def routed(dispatch):
     return model
 
 
-def test_experts_have_as_many_slots_as_the_largest_load_needs(monkeypatch):
-    slots_of, model, seen = dk.DenseExperts.call_slots, routed(True), []
+def test_experts_have_even_slots_if_these_are_enough_and_else_blocks(monkeypatch):
+    blocks_of, model, seen = dk.DenseExperts.call_blocks, routed(True), []
 
-    def call_slots(self, inputs):
-        seen.append(inputs.shape[0] // 16)
-        return slots_of(self, inputs)
+    def call_blocks(self, inputs, owners=None):
+        seen.append((len(inputs), 16 if owners is None else len(owners)))
+        return blocks_of(self, inputs, owners)
 
-    monkeypatch.setattr(dk.DenseExperts, "call_slots", call_slots)
-    for load in (5, 6, 7, 9, 17):
+    monkeypatch.setattr(dk.DenseExperts, "call_blocks", call_blocks)
+    for load in (5, 6, 7, 64):
         model.layers[-1](numbers((64, DIM)), chosen_by(load))
     exact = keras.backend.backend() == "torch"
-    assert seen == ([5, 6, 7, 9, 17] if exact else [5, 6, 8, 16])
+    # An even share is 4. A block has 2 slots, and 64 / 2 + 16 are enough for any load.
+    assert seen == [((5 if exact else 6) * 16, 16), (96, 16), (96, 48), (96, 48)]
+
+
+@pytest.fixture
+def in_blocks(monkeypatch):
+    """Dispatch as on a GPU."""
+    monkeypatch.setattr(_dispatch, "_by_device", lambda _, on_cpu, other: other())
+
+
+@pytest.mark.parametrize("make", GATES.values(), ids=GATES)
+def test_on_a_gpu_there_is_no_condition(make, in_blocks, monkeypatch):
+    dense, sparse = pair(make, tasks=3)
+    monkeypatch.setattr(_dispatch, "_if", None)
+    alike = np.repeat(X[:1], BATCH, axis=0)
+    for x in (X, X[:1], alike):
+        assert_close(sparse(x), dense(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["top-k", "switch"])
+def test_gradients_of_blocks_are_the_same(name, in_blocks):
+    test_gradients_are_the_same(name)
 
 
 def test_training_is_the_same_for_every_load():
@@ -118,6 +139,36 @@ def test_training_is_the_same_for_every_load():
     for model in (dense, sparse):
         model.fit(x, numbers((320, 4)), batch_size=64, shuffle=False, verbose=0)
     assert_close(sparse.get_weights(), dense.get_weights(), atol=1e-5)
+    assert np.abs(dense.get_weights()[0] - before[0]).max() > 1e-3
+
+
+def hidden(dispatch):
+    """A model whose hidden layers dispatch: examples, and tokens of any length."""
+    x, tokens = keras.Input((DIM,)), keras.Input((None, DIM))
+    shared, outputs = keras.layers.Dense(DIM), []
+    for gate, given in ((GATES["top-k"](), tokens), (dk.DSelectKGate(2), x)):
+        bank = dk.DenseExperts(8, [4])
+        layer = dk.MoE(bank, gate, per_example=True, dispatch=dispatch)
+        outputs.append(keras.layers.Dense(1)(layer(shared(given))))
+    return keras.Model([x, tokens], outputs)
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
+def test_hidden_layers_train_as_one_program_with_batches_of_unknown_size(policy):
+    with dtype_policy(policy):
+        dense, sparse = hidden(False), hidden(True)
+    sparse.set_weights(dense.get_weights())
+    before = dense.get_weights()
+    x = numbers((8, DIM)), numbers((8, 4, DIM), seed=1)
+    y = np.ones((8, 4, 1)), np.ones((8, 1))
+    for model in (dense, sparse):
+        # On TensorFlow, as Keras does with a GPU.
+        jit = keras.backend.backend() == "tensorflow" and model is sparse
+        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit)
+        model.fit(iter([(x, y)]), steps_per_epoch=1, verbose=0)
+    tolerance = 1e-5 if policy == "float32" else 1e-2
+    assert_close(sparse.get_weights(), dense.get_weights(), atol=tolerance)
     assert np.abs(dense.get_weights()[0] - before[0]).max() > 1e-3
 
 
