@@ -148,8 +148,7 @@ ABSTRACTS = {
         ),
         Headline(
             "They are often worse than dense models with as many parameters.",
-            {},
-            "No claim of the pages compares the two.",
+            {"smear-table3-small": ("Routers that are learned by gradient",)},
         ),
         Headline(
             "SMEAR does not cost significantly more than routing to one expert.",
