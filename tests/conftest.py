@@ -14,8 +14,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # TensorFlow's other kernels sum in an order that depends on the processor, which shows
 # in golden gradients that are differences of nearly equal sums.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
-# On a GPU, JAX (and TensorFlow, below) would round factors of products to 11 bits.
-os.environ.setdefault("JAX_DEFAULT_MATMUL_PRECISION", "highest")
 if "PYTEST_XDIST_WORKER" in os.environ:
     from command_line import COMPILE_FAST
 
@@ -151,7 +149,6 @@ def pytest_runtest_setup(item):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        tf.config.experimental.enable_tensor_float_32_execution(False)
         traced = item.get_closest_marker("traced") is not None
         tf.config.run_functions_eagerly(patched("run_functions_eagerly") and not traced)
 
@@ -232,6 +229,29 @@ def sliced_batches():
             return make_graph(adapter)
 
         ArrayDataAdapter.get_tf_dataset = get_tf_dataset
+
+
+@pytest.fixture
+def full_precision():
+    """Have products of float32 not round their factors to 11 bits on a GPU.
+
+    Tests against recorded numbers use it. The others run as users run.
+    """
+    import keras
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        with jax.default_matmul_precision("highest"):
+            yield
+    elif keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+        yield
+        tf.config.experimental.enable_tensor_float_32_execution(True)
+    else:
+        yield
 
 
 @pytest.fixture(autouse=True)

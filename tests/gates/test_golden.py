@@ -13,6 +13,8 @@ from keras import ops
 from dselectk_keras import DSelectKGate, EntropyRegularizer
 from dselectk_keras.ops import smooth_step
 
+pytestmark = pytest.mark.usefixtures("full_precision")
+
 
 def cases(name):
     return [pytest.param(case, id=case["id"]) for case in load(name)]
