@@ -29,7 +29,8 @@ class ExpertBank(Configured, keras.Layer, abc.ABC):
 
     num_experts: int
     shared_input: bool
-    # Whether the bank has `call_slots`, which dispatch needs.
+    # Whether the bank has `call_slots`, which dispatch needs. "auto" evaluates all
+    # experts of a bank whose widths are not known.
     can_dispatch = False
 
     @abc.abstractmethod

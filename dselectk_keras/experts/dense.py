@@ -206,7 +206,7 @@ class DenseExperts(ExpertBank):
 
         The expert of each block is in `owners`, `(blocks,)`, in ascending order.
         """
-        middle = list(ops.shape(inputs)[1:-1])
+        middle = list(ops.shape(inputs)[1:-1])  # Sizes may be unknown on TensorFlow.
         # Not einsum with a batch axis before the experts, which takes 1.5 times as long
         # (JAX, 64 experts of 512, two CPU cores).
         blocks = self.num_experts if owners is None else ops.shape(owners)[0]

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.distribution import is_model_parallel
+from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.layers.gated_experts import GatedExperts
@@ -192,7 +193,8 @@ class MoE(GatedExperts):
     def _dispatch_is_faster(self, num_features):
         """Estimate whether dispatch is faster than evaluating all experts."""
         experts, most = self.experts, self.gate.max_experts()
-        if not (self.per_example and most and experts.can_dispatch):
+        known = isinstance(experts, DenseExperts) and experts.can_dispatch
+        if not (self.per_example and most and known):
             return False
         # With split experts, JAX would gather the examples of all devices.
         return not is_model_parallel() and (

@@ -221,6 +221,25 @@ def test_sequences_are_dispatched_whole():
     assert_close(sparse(x), wanted, atol=1e-5)
 
 
+@pytest.mark.traced
+@pytest.mark.parametrize("dispatch", ["auto", 1.5])
+def test_sequences_of_unknown_length_are_dispatched_whole(dispatch):
+    found, x, y = [], numbers((8, 5, 128)), numbers((8, 5, 128))
+    for choice in (False, dispatch):
+        keras.utils.set_random_seed(0)
+        pool, inputs = keras.layers.GlobalAveragePooling1D(), keras.Input((None, 128))
+        moe = dk.MoE(dk.DenseExperts(8, [128]), dk.SwitchGate(), True, pool, choice)
+        model = keras.Model(inputs, moe(keras.layers.Dense(128)(inputs)))
+        assert model.output_shape == (None, None, 128)
+        assert moe._dispatches == bool(choice)
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        for length in (5, 3):
+            model.train_on_batch(x[:, :length], y[:, :length])
+        found.append(numpy(model(x)))
+    if dispatch == "auto":
+        assert_close(*found, rtol=1e-4, atol=1e-5)
+
+
 def test_a_capacity_drops_and_counts():
     dense, sparse = pair(GATES["switch"], num_experts=8, dispatch=1.0)
     x = np.repeat(X[:1], BATCH, axis=0)
@@ -254,6 +273,35 @@ def dispatches(bank, gate, dispatch="auto"):
     layer = dk.MoE(bank, gate, per_example=True, dispatch=dispatch)
     layer.build((None, 64))
     return layer._dispatches
+
+
+class Kernels(dk.experts.ExpertBank):
+    """A bank that can be dispatched, whose widths nobody knows."""
+
+    can_dispatch, num_experts, shared_input = True, 8, True
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight((8, input_shape[-1], 4))
+        self.built = True
+
+    def call(self, inputs):
+        return ops.einsum("bd,ndh->bnh", inputs, self.kernel)
+
+    def call_slots(self, inputs):
+        x = ops.reshape(inputs, (8, -1, inputs.shape[-1]))
+        return ops.reshape(ops.matmul(x, self.kernel), (-1, 4))
+
+
+def test_auto_evaluates_all_experts_of_a_bank_whose_widths_are_not_known():
+    layers = [
+        dk.MoE(Kernels(), dk.SwitchGate(), per_example=True, dispatch=dispatch)
+        for dispatch in ("auto", True)
+    ]
+    for layer in layers:
+        layer.build(X.shape)
+        layer.set_weights(layers[0].get_weights())
+    assert [layer._dispatches for layer in layers] == [False, True]
+    assert_close(layers[1](X), layers[0](X), atol=1e-5)
 
 
 def test_auto_dispatches_where_it_pays():
