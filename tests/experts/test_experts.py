@@ -108,6 +108,17 @@ def test_every_expert_gets_other_values_and_a_gradient():
     assert all(np.abs(gradient).max() > 0 for gradient in gradients)
 
 
+def test_a_slice_keeps_weights_and_what_layers_got_from_data():
+    x = numbers((20, 3))
+    experts = [layers.Discretization(num_bins=4, epsilon=0.1) for _ in range(3)]
+    for scale, expert in enumerate(experts):
+        expert.adapt(scale * x + scale)
+    bank = Experts(experts)
+    wanted = numpy(bank(x))[:, [2, 1]]
+    assert (wanted[:, 0] != wanted[:, 1]).any()
+    assert_equal(bank.sliced([2, 1])(x), wanted)
+
+
 def test_a_resized_bank_keeps_every_setting_of_its_config():
     l2 = keras.regularizers.L2(0.5)
     bank = Experts(layers.Dense(4), 2, False, activity_regularizer=l2, dtype="float16")

@@ -5,14 +5,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from checks import assert_equal
+from checks import assert_close, assert_equal
 from helpers import numbers, numpy
 from keras import ops
 
+from dselectk_keras import DenseExperts
 from dselectk_keras.gates._dispatch import (
     _num_slots,
     block_slots,
     choices_of,
+    dispatch,
     even_slots,
     slot_table,
 )
@@ -129,3 +131,34 @@ def test_slots_of_tensors_are_exact():
             share = min(1, Fraction(round(1000 * factor), 1000 * n))
             wanted = [max(1, math.ceil(int(count) * share)) for count in counts]
             assert_equal(_num_slots(tensor, n, 1, factor), wanted)
+
+
+def dispatched(x, weights, capacity, valid=None):
+    """What a bank of four experts gives for the chosen experts of each example."""
+    bank = DenseExperts(4, [2], None)
+    bank.build((None, x.shape[1]))
+    tensors = map(ops.convert_to_tensor, (x, weights))
+    valid = None if valid is None else ops.convert_to_tensor(valid)
+    mixed, dropped = dispatch(bank, *tensors, 1, capacity, valid)
+    return numpy(bank(x)), numpy(mixed), dropped
+
+
+@pytest.mark.parametrize("capacity", [None, 1.0])
+def test_an_example_without_an_expert_gets_zeros_beside_nan(capacity):
+    x, weights = numbers((4, 3)), np.eye(4, dtype="float32")
+    # The first example reads the first slot, where the second one is.
+    x[1], weights[1], weights[0] = np.nan, weights[0], 0
+    outputs, mixed, _ = dispatched(x, weights, capacity)
+    assert_equal(mixed[0], [0, 0])
+    assert np.isnan(mixed[1]).all()
+    assert_close(mixed[2:], [outputs[2, 2], outputs[3, 3]], rtol=1e-5)
+
+
+def test_an_even_share_of_the_capacity_is_of_the_examples_that_count():
+    x, valid = numbers((16, 3)), np.arange(16) % 2 == 0
+    weights = np.tile(np.eye(4, dtype="float32")[1], (16, 1)) * valid[:, None]
+    # A quarter of eight, where all want the same expert.
+    outputs, mixed, dropped = dispatched(x, weights.astype("float32"), 1.0, valid)
+    assert_close(mixed[[0, 2]], outputs[[0, 2], 1], rtol=1e-5)
+    assert_equal(mixed[[1, *range(3, 16)]], 0)
+    assert int(dropped) == 8 - 2

@@ -16,12 +16,14 @@ from dselectk_keras import (
     ChosenGate,
     DenseExperts,
     DSelectKGate,
+    Experts,
     MMoE,
     MoE,
     SmearExperts,
     SoftmaxGate,
     TopKGate,
 )
+from dselectk_keras._keras import mask_of
 
 
 @pytest.mark.parametrize("shape", [5, None, (), "abc", (None, 0), [(None, 3)]])
@@ -68,6 +70,31 @@ def test_a_shared_gate_that_was_built_for_other_experts_is_refused():
     cgc = CGC(DenseExperts(2, [4]), SoftmaxGate(), 2, shared_gate=shared)
     with pytest.raises(ValueError, match=r"built for 5 experts\. Received: 4\."):
         cgc(numbers((3, 2)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "passes"),
+    [
+        # One choice per sequence: dense experts keep its axes, others may not.
+        (lambda: MoE(DenseExperts(2, [4]), SoftmaxGate()), True),
+        (lambda: MoE(Experts(keras.layers.Dense(4), 2), SoftmaxGate()), False),
+        (lambda: MoE(DenseExperts(2, [4]), SoftmaxGate(num_gates=3)), False),
+        # Of tokens, the mask's axes come first, whatever follows.
+        (lambda: MoE(DenseExperts(2, [4]), SoftmaxGate(), True), True),
+        (lambda: MoE(Experts(keras.layers.Dense(4), 2), SoftmaxGate(), True), True),
+        (lambda: MoE(DenseExperts(2, [4]), SoftmaxGate(num_gates=3), True), True),
+    ],
+)
+def test_a_mask_is_passed_on_where_the_outputs_have_its_axes(layer, passes):
+    masked = keras.layers.Masking()(
+        np.pad(numbers((2, 2, 3)), [(0, 0), (0, 1), (0, 0)])
+    )
+    layer = layer()
+    mask = mask_of(layer(masked))
+    wanted = [[True, True, False]] * 2
+    assert (mask is not None) == passes
+    assert not passes or numpy(mask).tolist() == wanted
+    assert layer.compute_mask(masked) is None
 
 
 @pytest.mark.skipif(keras.backend.backend() != "torch", reason="Others count once.")
