@@ -10,7 +10,10 @@ from helpers import differentiated, numbers, numpy, refusals, reloaded, weight_g
 from keras import layers, ops
 
 import dselectk_keras as dk
-from dselectk_keras.baselines.routed_model import symmetric_divergence
+from dselectk_keras.baselines.routed_model import (
+    _losses_of_output,
+    symmetric_divergence,
+)
 from dselectk_keras.gates import RouterInputs
 
 BATCH, DIM = 6, 4
@@ -111,6 +114,16 @@ def test_sample_weights_weigh_the_rewards():
     each = ((predictions - Y) ** 2).mean(axis=1)
     plain = numpy(keras.losses.MeanSquaredError()(Y, predictions, weight))
     assert_close(found, plain + policy(each, weight), rtol=1e-4)
+
+
+def test_labels_without_a_weight_may_be_nan_in_the_reward():
+    labels = np.array([[[1.0], [np.nan]], [[np.nan], [np.nan]]], "float32")
+    predictions = np.array([[[3.0], [0.0]], [[np.nan], [0.0]]], "float32")
+    weight = np.array([[0.5, 0.0], [0.0, 0.0]], "float32")
+    losses, weights = _losses_of_output("mse", labels, predictions, weight)
+    # (3 - 1)², and the mean weight of the tokens.
+    assert_equal(losses, [4, 0])
+    assert_equal(weights, [0.25, 0])
 
 
 def test_tokens_get_the_reward_of_their_sequence_without_padding():
