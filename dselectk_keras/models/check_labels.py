@@ -33,7 +33,8 @@ def check_labels(
         x: The inputs, as for `fit`.
         y: The labels: a dict by task name, or one array with a column per task.
         sample_weight: Sample weights in the form of `y`, or one array `(samples,)`.
-        training: Whether each task needs a label, since it will be trained.
+        training: Whether each task needs a label, since it will be trained. Tasks whose
+            labels are all equal are named in a warning.
 
     Example:
         >>> model = build_multitask_model(3, [Task("click", "binary")])
