@@ -57,6 +57,7 @@ def patched(name):
     return unpatched != "1" and name not in unpatched.split(",")
 
 
+WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
 # Tests of code that no backend runs, or that chooses the backend of a new process.
 # `make test-backends` leaves them out.
 BACKEND_INDEPENDENT = (
@@ -141,7 +142,8 @@ def pytest_collection_finish():
 def pytest_runtest_setup(item):
     """Have TensorFlow run functions step by step, except in tests marked `traced`.
 
-    To trace and compile a function takes longer than the few steps of most tests.
+    To trace and compile a function takes longer than the few steps of most tests. With
+    `DSELECTK_XLA=1`, all tests do, and XLA compiles what it would compile on a GPU.
     """
     import keras
 
@@ -149,7 +151,7 @@ def pytest_runtest_setup(item):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        traced = item.get_closest_marker("traced") is not None
+        traced = WITH_XLA or item.get_closest_marker("traced") is not None
         tf.config.run_functions_eagerly(patched("run_functions_eagerly") and not traced)
 
 
@@ -166,6 +168,17 @@ def one_context():
         from jax._src.interpreters import mlir
 
         mlir.make_ir_context = functools.cache(mlir.make_ir_context)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def with_xla():
+    """With `DSELECTK_XLA=1`, have Keras compile TensorFlow's steps as with a GPU."""
+    import keras
+
+    if keras.backend.backend() == "tensorflow" and WITH_XLA:
+        from keras.src.trainers import trainer
+
+        trainer.Trainer._resolve_auto_jit_compile = trainer.model_supports_jit
 
 
 @pytest.fixture(autouse=True, scope="session")

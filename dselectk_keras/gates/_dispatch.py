@@ -211,9 +211,9 @@ def _rematerialized(branch):
 
 
 def _num_rows(tensor):
-    """The size of a batch, an integer if it is known."""
+    """The size of a batch: a tensor if TensorFlow does not know it."""
     size = ops.shape(tensor)[0]
-    return size if isinstance(size, int) else ops.cast(size, "int")
+    return ops.cast(size, "int") if hasattr(size, "dtype") else size
 
 
 def _num_slots(count, n, chosen, factor):
@@ -223,7 +223,7 @@ def _num_slots(count, n, chosen, factor):
     """
     whole = 1000 * n
     share = min(round(1000 * factor) * chosen, whole)
-    if isinstance(count, int):
+    if not hasattr(count, "dtype"):
         return max(1, -(-count * share // whole))
     # Float32 is some integers off at most. Both products may overflow in int32, but
     # not their difference.

@@ -165,7 +165,8 @@ def test_hidden_layers_train_as_one_program_with_batches_of_unknown_size(policy)
     for model in (dense, sparse):
         # On TensorFlow, as Keras does with a GPU.
         jit = keras.backend.backend() == "tensorflow" and model is sparse
-        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit)
+        settings = {"jit_compile": jit, "auto_scale_loss": False}
+        model.compile(keras.optimizers.SGD(0.1), "mse", **settings)
         model.fit(((x, y) for _ in range(1)), steps_per_epoch=1, verbose=0)
     tolerance = 1e-5 if policy == "float32" else 1e-2
     assert_close(sparse.get_weights(), dense.get_weights(), atol=tolerance)

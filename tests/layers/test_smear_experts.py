@@ -6,7 +6,15 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal, changed
-from helpers import numbers, numpy, refusals, reloaded, spread, weight_gradients
+from helpers import (
+    model_of,
+    numbers,
+    numpy,
+    refusals,
+    reloaded,
+    spread,
+    weight_gradients,
+)
 from keras import layers, ops
 
 import dselectk_keras as dk
@@ -280,6 +288,25 @@ def test_trains_and_reloads_to_the_bit(routed, tmp_path):
     train = partial(model.fit, inputs, y, verbose=0)
     assert all(changed(model.trainable_variables, train))
     assert_equal(reloaded(model, tmp_path)(inputs), model(inputs))
+
+
+@pytest.mark.traced
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="XLA compiles the loop elsewhere."
+)
+def test_a_loop_over_examples_is_not_compiled_with_xla():
+    def smear(bank, **settings):
+        return dk.SmearExperts(bank, dk.SoftmaxGate(), **settings)
+
+    bank = dk.Experts(layers.Conv1D(2, 3), 3)
+    assert smear(bank, per_example=False).supports_jit
+    assert smear(adapters()).supports_jit
+    model = model_of(smear(bank), 8, DIM)
+    with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
+        model.compile("sgd", "mse", jit_compile=True)
+    x = numbers((5, 8, DIM))
+    log = model.fit(x, np.ones((5, 6, 2)), batch_size=3, verbose=0)
+    assert np.isfinite(log.history["loss"]).all()
 
 
 def smear_experts(*bank, gate=dk.SoftmaxGate, **settings):
