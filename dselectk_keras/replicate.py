@@ -8,7 +8,6 @@ import keras
 import numpy as np
 
 from dselectk_keras.batches import Batches, as_arrays
-from dselectk_keras.callbacks import ChooseExperts, DecideGates
 from dselectk_keras.gates.chosen import warn_if_random
 from dselectk_keras.program import Program
 from dselectk_keras.utils import check_count, optional_import
@@ -131,7 +130,8 @@ def replicate(
         callbacks: A function without arguments that returns a list of new callbacks,
             called once for each copy, such as `lambda: [DecideGates()]`. On JAX, they
             are called at the begin and the end of epochs and of the training, not of
-            batches.
+            batches. One that is made for batches is refused, unless it has an
+            attribute `catches_up=True`: at the next epoch it does what is due.
         vectorize: On JAX, the number of copies that one program trains at once. "auto"
             is 1 on a CPU, and all of them on an accelerator. If memory is short, set a
             lower number. On a CPU, 4 may be faster for models without convolutions.
@@ -345,8 +345,7 @@ def _check_callbacks(callbacks):
             for hook in hooks
         )
         often = [getattr(each, name, None) for name in FREQUENCIES]
-        # They do at the next epoch what is due.
-        goes_on = isinstance(each, (DecideGates, ChooseExperts))
+        goes_on = getattr(each, "catches_up", False)
         if misses and not goes_on and not {"epoch", "epochs"} & {*often}:
             raise ValueError(
                 "On JAX, `replicate` calls callbacks once per epoch. Received: a "

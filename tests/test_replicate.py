@@ -285,6 +285,20 @@ def test_a_checkpoint_per_epoch_is_written(tmp_path):
     assert keras.saving.load_model(path.format(epoch=1)).compiled
 
 
+def test_a_callback_that_catches_up_at_epochs_is_called():
+    class Due(keras.callbacks.Callback):
+        catches_up = True
+
+        def on_train_batch_begin(self, batch, logs=None):
+            self.on_epoch_begin(None)
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.model.stop_training = True
+
+    runs = train(plain, seeds=[0], callbacks=lambda: [Due()])
+    assert len(runs.copies[0].history["loss"]) == 1
+
+
 TRAIN_PLAIN = functools.partial(train, plain)
 test_what_cannot_be_is_refused = refusals(
     (TRAIN_PLAIN, "2 values for 'rate'", {"settings": {"rate": [0.1, 0.2]}}),

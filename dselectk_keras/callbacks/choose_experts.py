@@ -74,6 +74,9 @@ class ChooseExperts(keras.callbacks.Callback):
         The method is our own.
     """
 
+    # What no batch has done, the next epoch does (see `replicate`).
+    catches_up = True
+
     def __init__(
         self,
         x: Any = None,

@@ -75,6 +75,9 @@ class DecideGates(keras.callbacks.Callback):
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Proposition 1 and Section 3.2.
     """
 
+    # What no batch has done, the next epoch does (see `replicate`).
+    catches_up = True
+
     def __init__(self, by: float = 0.5):
         super().__init__()
         self.by = check_number("by", by, above=0, maximum=1)
