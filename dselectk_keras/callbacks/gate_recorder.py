@@ -43,7 +43,8 @@ class GateRecorder(keras.callbacks.Callback):
     so that the file has each epoch that is backed up.
 
     Args:
-        every: The number of steps, or epochs, between records.
+        every: The number of steps, or epochs, between records. A record waits for the
+            device and takes milliseconds, more than a short step: set 10 steps or more.
         unit: `"steps"` or `"epochs"`.
         probe: For per-example gates: a batch of the model's inputs, of a few hundred
             examples. For each record the model is evaluated on this batch.
