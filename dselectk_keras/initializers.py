@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from dselectk_keras._keras import all_layers, copy_adapted
-from dselectk_keras.utils import Initializer, Tensor, argument_names
+from dselectk_keras.utils import Initializer, Tensor, argument_names, is_concrete
 
 
 def clone_initializer(initializer: Initializer, seed_offset: int = 0) -> Any:
@@ -42,7 +43,12 @@ def stacked_initializer(initializer: Initializer) -> Callable[..., Tensor]:
     def initialize(shape, dtype=None):
         num_experts, *shape = shape
         clones = _clones(initializer, range(num_experts))
-        return ops.stack([clone(shape, dtype=dtype) for clone in clones])
+        draws = [clone(shape, dtype=dtype) for clone in clones]
+        if keras.backend.backend() != "jax" or not is_concrete(draws[0]):
+            return ops.stack(draws)
+        # JAX would compile a program with an operand for each expert.
+        stacked = np.stack([*map(ops.convert_to_numpy, draws)])
+        return ops.convert_to_tensor(stacked, dtype)
 
     return initialize
 

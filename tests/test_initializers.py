@@ -76,6 +76,15 @@ def test_a_generator_of_seeds_draws_anew_for_each_expert_and_variable():
     assert not np.isin(bias, kernel).any()
 
 
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Others compile nothing.")
+def test_the_kernels_of_many_experts_are_stacked_without_a_program(monkeypatch):
+    initializer = keras.initializers.HeNormal(seed=1)
+    wanted = [clone_initializer(initializer, i)(SHAPE[1:]) for i in range(SHAPE[0])]
+    monkeypatch.setattr(keras.ops, "stack", None)
+    assert_equal(stacked_initializer(initializer)(SHAPE), [*map(numpy, wanted)])
+    assert dtype_of(stacked_initializer(initializer)(SHAPE, "bfloat16")) == "bfloat16"
+
+
 def test_each_expert_has_its_own_fan_and_is_orthogonal_by_itself():
     kernels = numpy(stacked_initializer("glorot_uniform")(SHAPE))
     limit = np.sqrt(6 / (30 + 20))
