@@ -202,7 +202,7 @@ class Experts(ExpertBank):
             return self._merge_and_apply(stacked, weights, inputs, per_example)
         merged = [
             self._merge_and_apply(stacked, each, inputs, per_example)
-            for each in ops.unstack(weights, axis=-2)
+            for each in unstack(weights, axis=-2)
         ]
         return ops.stack(merged, axis=1)
 

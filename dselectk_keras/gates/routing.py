@@ -6,7 +6,7 @@ from keras import ops
 
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates._dispatch import dispatch
-from dselectk_keras.ops import mix
+from dselectk_keras.ops import mix, unstack
 from dselectk_keras.utils import Tensor
 
 
@@ -92,7 +92,7 @@ class Routing(NamedTuple):
         """
         weights = self.weights
         if per_layer:
-            weights = ops.unstack(weights, weights.shape[-2], axis=-2)
+            weights = unstack(weights, axis=-2)
         return bank.call_merged(inputs, weights, self.per_example, training)
 
     def part(self, begin: int, end: int | None = None) -> "Routing":

@@ -9,6 +9,7 @@ from keras import ops
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.moe import MoE
+from dselectk_keras.ops import unstack
 from dselectk_keras.utils import Tensor, check_flags
 
 
@@ -94,10 +95,10 @@ class MMoE(MoE):
             mixtures = ops.repeat(mixtures, num_tasks, axis=axis)
         if self.stacked:
             return mixtures
-        mixtures = ops.unstack(mixtures, num_tasks, axis=axis)
+        mixtures = unstack(mixtures, axis)
         if isinstance(self.tasks, (list, tuple)):
             return dict(zip(self.task_names, mixtures, strict=True))
-        return list(mixtures)
+        return mixtures
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Any:
         """Pass the mask on with the mixture of each task."""

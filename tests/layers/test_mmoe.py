@@ -1,12 +1,21 @@
 """Several tasks share a bank of experts, and mix it with a gate for each."""
 
+import keras
 import numpy as np
 import pytest
 from checks import assert_equal
 from helpers import numbers, numpy, refusals, weight_gradients
-from keras import ops
+from keras import layers, ops
 
-from dselectk_keras import DenseExperts, DSelectKGate, MMoE, MoE, SoftmaxGate
+from dselectk_keras import (
+    DenseExperts,
+    DSelectKGate,
+    Experts,
+    MMoE,
+    MoE,
+    SmearExperts,
+    SoftmaxGate,
+)
 
 X = numbers((2, 3))
 
@@ -31,6 +40,27 @@ def test_a_number_of_tasks_of_numpy_is_a_number(kind):
     layer = mmoe(kind(2))
     assert isinstance(layer(X), list)
     assert type(layer.get_config()["tasks"]) is int
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Others slice in place.")
+def test_the_gradient_of_many_outputs_adds_no_whole_tensors():
+    import jax
+
+    for layer, x in (
+        (mmoe(6), X),
+        (SmearExperts(DenseExperts(3, [4, 4]), SoftmaxGate(), per_layer=True), X),
+        (SmearExperts(Experts(layers.Dense(4), 3), SoftmaxGate(num_gates=6)), X),
+    ):
+        layer.build(x.shape)
+
+        def loss(values, layer=layer, x=x):
+            pairs = [*zip(layer.trainable_variables, values, strict=True)]
+            with keras.StatelessScope(pairs):
+                return sum(ops.sum(each) for each in keras.tree.flatten(layer(x)))
+
+        values = [variable.value for variable in layer.trainable_variables]
+        # The gradient of a slice is a whole tensor of zeros around it.
+        assert "pad[" not in str(jax.make_jaxpr(jax.grad(loss))(values))
 
 
 def test_each_task_has_a_gate_of_its_own():
