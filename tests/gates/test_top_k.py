@@ -71,7 +71,7 @@ def with_logits(logits, num_nonzeros=1, bias_rate=0.1, **settings):
 
 
 def share(values):
-    return values / values.sum()
+    return values / values.sum(axis=-1, keepdims=True)
 
 
 LOGITS = np.log([1.0, 3.0, 0.5, 1.0, 0.1])
@@ -339,6 +339,46 @@ def test_dropped_experts_are_not_chosen_whatever_their_bias():
     assert_equal((weights > 0).sum(axis=-1), 1)
     # The last expert is dropped in half of the draws, unless all of them are.
     assert_close(weights[..., 2].mean(), 1 / 2 + 1 / 8, atol=0.04)
+
+
+@pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("k", [1, 9, 12])
+def test_many_experts_are_chosen_by_score_then_logit_then_place(k, scores):
+    # Whole numbers, so that some scores and some logits are equal.
+    logits = np.round(2 * numbers((6, 20), seed=1))
+    gate = with_logits(logits, k, scores=scores)
+    bias(gate).assign(np.round(numbers(20, seed=2)))
+    found = numpy(gate.expert_weights(np.eye(6)))
+    each = {"softmax": softmax, "sigmoid": sigmoid}[scores](logits).astype("float32")
+    score = (each + numpy(bias(gate))).astype("float32")
+    places = np.broadcast_to(np.arange(20), logits.shape)
+    order = np.lexsort((places, -logits, -score))[:, :k]
+    wanted = np.zeros(logits.shape)
+    np.put_along_axis(wanted, order, np.take_along_axis(each, order, 1), 1)
+    assert_close(found, share(wanted), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("k", [8, 9])
+def test_the_gradient_of_many_chosen_experts_is_that_of_their_scores(k):
+    # Twenty equal biases choose as no bias does.
+    weights = []
+    for rate in (0.0, 0.1):
+        gate = spread(top_k(k, 20, DIM, bias_rate=rate))
+        x, worth = numbers((6, DIM)), numbers((6, 20), seed=3)
+        experts = worth[..., None]
+        call = partial(gate, experts, x, training=True)
+        weights += weight_gradients(gate, lambda call=call: ops.sum(call()))
+    assert_close(*weights, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("scores", ["softmax", "sigmoid"])
+@pytest.mark.parametrize("k", [1, 2, 9])
+def test_a_logit_that_is_nan_shows_in_the_weights_with_a_bias(k, scores):
+    logits = np.zeros((2, 12))
+    logits[0, 5] = np.nan
+    found = numpy(with_logits(logits, k, scores=scores).expert_weights(np.eye(2)))
+    assert np.isnan(found[0]).any()
 
 
 def test_a_frozen_gate_keeps_its_bias_and_counts_its_steps():
