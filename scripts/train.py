@@ -99,8 +99,8 @@ def main(arguments=None):
         "--decide-by",
         type=float,
         default=0.5,
-        help="part of the training after which DSelect-k chooses its experts for good; "
-        "0 leaves it to the entropy term",
+        help="part of the training after which DSelect-k decides on its experts, and "
+        "experts chosen by fit stay; 0 leaves it to the entropy term",
     )
     add(
         "--per-example",
@@ -187,6 +187,7 @@ def _check_architecture(options, arguments, parser: argparse.ArgumentParser):
 def _check_gate(options, arguments, parser: argparse.ArgumentParser):
     """Refuse options that the gate does not have."""
     # The backend is chosen: Keras may be imported.
+    from dselectk_keras.gates import ChosenGate
     from dselectk_keras.gates.registry import GATES
     from dselectk_keras.gates.selector_gate import SelectorGate
     from dselectk_keras.utils import argument_names
@@ -196,7 +197,7 @@ def _check_gate(options, arguments, parser: argparse.ArgumentParser):
         "--num-nonzeros": "num_nonzeros" in argument_names(GATES[gate]),
         "--gamma": gate == "dselect_k",
         "--entropy": gate == "dselect_k",
-        "--decide-by": issubclass(GATES[gate], SelectorGate),
+        "--decide-by": issubclass(GATES[gate], (ChosenGate, SelectorGate)),
     }
     not_used = [option for option, is_used in fits.items() if not is_used]
     refuse(parser, arguments, not_used, f"for other gates. Received: --gate {gate}.")

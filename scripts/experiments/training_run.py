@@ -13,7 +13,7 @@ import numpy as np
 
 from dselectk_keras import datasets, gates
 from dselectk_keras.batches import Batches
-from dselectk_keras.callbacks import DecideGates, GateRecorder
+from dselectk_keras.callbacks import ChooseExperts, DecideGates, GateRecorder
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.registry import check_settings
 from dselectk_keras.gates.selector_gate import selector_gates
@@ -60,7 +60,8 @@ class TrainingRun:
         entropy: DSelect-k's entropy weight at the beginning and at the end of the run,
             with an exponential ramp between them; `None` is no entropy regularization.
         decide_by: The part of the run after which gates with selectors decide (see
-            `DecideGates`); 0 lets them converge by themselves.
+            `DecideGates`), and a `ChosenGate` keeps its experts (see `ChooseExperts`);
+            0 lets selectors converge by themselves, and leaves first choices.
         per_example: Whether the gates depend on the features. Gates that cannot be
             static always do; `"tag"` and `"hash"` get the signs of the first features.
         num_experts: The number of experts; `None` is that of the data, or 8.
@@ -273,9 +274,13 @@ class TrainingRun:
         )
 
     def make_decide(self, model):
-        """List the callback that makes the gates decide, if there are such gates."""
-        decide = self.decide_by and selector_gates(model)
-        return [DecideGates(self.decide_by)] if decide else []
+        """List the callback that decides on the experts, if the gates need one."""
+        if not self.decide_by:
+            return []
+        if self.has_gate and self.gate == "chosen":
+            given = self.gate_options.get("initial_choices") is not None
+            return [] if given else [ChooseExperts(by=self.decide_by)]
+        return [DecideGates(self.decide_by)] if selector_gates(model) else []
 
     def _num_experts(self, num_tasks):
         return self.num_experts or (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import numpy
 
-from dselectk_keras import GateHistory, datasets
+from dselectk_keras import ChooseExperts, GateHistory, datasets
 from dselectk_keras.datasets import Dataset, Split
 from experiments import TrainingRun
 from experiments.files import to_json
@@ -201,6 +201,15 @@ def test_inputs_by_name_need_a_model_of_ones_own():
     data = Dataset(*parts, task_names=("a", "b"), task_kinds=("binary",) * 2)
     with pytest.raises(ValueError, match=r"inputs in one array. Received: text"):
         TrainingRun().build(data)
+
+
+def test_experts_of_a_chosen_gate_are_chosen_by_fit():
+    data = datasets.load("synthetic_moe", num_tasks=16, **SIZES)
+    run = dataclasses.replace(TINY, gate="chosen", decide_by=0.25)
+    (choose,) = run.make_decide(run.build(data))
+    assert (type(choose), choose.by) == (ChooseExperts, 0.25)
+    random = dataclasses.replace(run, gate_options={"initial_choices": "random"})
+    assert random.make_decide(random.build(data)) == []
 
 
 def test_gates_need_not_decide():
