@@ -285,7 +285,7 @@ def test_own_experts_of_a_task_without_labels_stay():
 
 
 def test_reading_batches_does_not_change_their_order():
-    model = compiled(optimizer=still())
+    model = compiled(gate=dk.ChosenGate(1, "random"), optimizer=still())
     y = labels_from(model, [5, 2])
     first, second = (dk.Batches((X, y), 16) for _ in range(2))
     for batches, callbacks in ((first, []), (second, [dk.ChooseExperts()])):
@@ -392,7 +392,7 @@ def test_a_training_that_goes_on_chooses_when_a_whole_one_does():
     [(0, [0, 2, 4, 6, 8]), (1, [4, 6, 8]), (2, [8]), (3, [])],
 )
 def test_a_training_that_goes_on_begins_with_what_is_due_then(epoch, steps):
-    choose, model = Count(every=0.125), compiled()
+    choose, model = Count(every=0.125), compiled(gate=dk.ChosenGate(1, "random"))
     layer_of(model).gate.step.assign(4 * epoch)
     y = labels_from(model, [5, 2])
     fit(model, [choose], y, 4, initial_epoch=epoch)

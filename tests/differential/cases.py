@@ -10,7 +10,7 @@ BITS = "EntropyRegularizer(0.1, 'bits')"
 SIMILARITY = "SampleSimilarityRegularizer(0.3, 0.1)"
 # Arguments of gates, by their name in the registry; each gate has `seed=0` too.
 GATES = {
-    "ChosenGate": ("2", "1, trainable=False"),
+    "ChosenGate": ("2, 'random'", "1, 'random', trainable=False"),
     "AttentiveGate": ("units=3", "units=3, expert_dropout=0.2"),
     "DSelectKGate": (
         "2, unreachable=1e-4",  # It is in the millions, and training would diverge.
