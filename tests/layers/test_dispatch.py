@@ -142,30 +142,35 @@ def test_training_is_the_same_for_every_load():
     assert np.abs(dense.get_weights()[0] - before[0]).max() > 1e-3
 
 
-def hidden(dispatch):
-    """A model whose hidden layers dispatch: examples, and tokens of any length."""
-    x, tokens = keras.Input((DIM,)), keras.Input((None, DIM))
-    shared, outputs = keras.layers.Dense(DIM), []
-    for gate, given in ((GATES["top-k"](), tokens), (dk.DSelectKGate(2), x)):
-        bank = dk.DenseExperts(8, [4])
-        layer = dk.MoE(bank, gate, per_example=True, dispatch=dispatch)
-        outputs.append(keras.layers.Dense(1)(layer(shared(given))))
-    return keras.Model([x, tokens], outputs)
+def hidden(gate, shape, dispatch):
+    """A model whose hidden layer dispatches."""
+    inputs = keras.Input(shape)
+    layer = dk.MoE(dk.DenseExperts(8, [4]), gate(), per_example=True, dispatch=dispatch)
+    outputs = layer(keras.layers.Dense(DIM)(inputs))
+    return keras.Model(inputs, keras.layers.Dense(1)(outputs))
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
-def test_hidden_layers_train_as_one_program_with_batches_of_unknown_size(policy):
+@pytest.mark.parametrize(
+    ("gate", "shape", "policy"),
+    [
+        (partial(dk.DSelectKGate, 2), (DIM,), "float32"),
+        (GATES["top-k"], (None, DIM), "mixed_float16"),
+    ],
+    ids=["DSelect-k", "tokens"],
+)
+def test_a_hidden_layer_trains_with_xla_and_batches_of_any_size(gate, shape, policy):
     with dtype_policy(policy):
-        dense, sparse = hidden(False), hidden(True)
+        dense, sparse = (hidden(gate, shape, dispatch) for dispatch in (False, True))
     sparse.set_weights(dense.get_weights())
     before = dense.get_weights()
-    x = numbers((8, DIM)), numbers((8, 4, DIM), seed=1)
-    y = np.ones((8, 4, 1)), np.ones((8, 1))
+    sizes = [4] * (len(shape) - 1)
+    x, y = numbers((8, *sizes, DIM)), np.ones((8, *sizes, 1))
+    with_xla = keras.backend.backend() == "tensorflow"
     for model in (dense, sparse):
-        # On TensorFlow, as Keras does with a GPU.
-        jit = keras.backend.backend() == "tensorflow" and model is sparse
-        settings = {"jit_compile": jit, "auto_scale_loss": False}
+        # As Keras does with a GPU. The other model need not be compiled.
+        how = {"jit_compile": model is sparse, "run_eagerly": model is dense}
+        settings = {"auto_scale_loss": False, **(how if with_xla else {})}
         model.compile(keras.optimizers.SGD(0.1), "mse", **settings)
         model.fit(((x, y) for _ in range(1)), steps_per_epoch=1, verbose=0)
     tolerance = 1e-5 if policy == "float32" else 1e-2
