@@ -86,7 +86,8 @@ OF_LAYERS += ("all_tokens", "padding")
 ORACLES = (*OF_LAYERS, "permutation", "config", "saved", "weights_file", "compiled")
 ORACLES += ("copied", "distilled", "decided", "per_task", "torch_parameters")
 ORACLES += ("steps_per_execution", "sample_weight", "exported", "replicas")
-ORACLES += ("replicated",)
+ORACLES += ("replicated", "chosen", "class_weight", "second_fit", "behind_towers")
+ORACLES += ("other_bank", "kept")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,6 +142,8 @@ def cases(draw, oracles=ORACLES):
         experts = one(range(4 if name == "TagGate" else 2, 13))
         dispatch = one(CAPACITIES)
         batch = one(_batches(experts, dispatch))
+    elif oracle == "chosen":
+        batch = 24  # Enough to choose by, and for two parts.
     elif layer in ("MoE", "MMoE"):
         dispatch = one(_dispatch(oracle, gate, bank, per_example, routing))
     if oracle != "capacity" and name != "TagGate":
@@ -163,7 +166,9 @@ def cases(draw, oracles=ORACLES):
         dtype=one(("float32",) * 4 + ("mixed_float16",)),
         optimizer=one(OPTIMIZERS),
         labels=one(("complete", "missing") if model else ("complete",)),
-        decides=name in DECIDE and oracle not in OF_LAYERS and one((False, True)),
+        decides=name in DECIDE
+        and oracle not in (*OF_LAYERS, "kept", "second_fit")
+        and one((False, True)),
         jit=oracle not in OF_LAYERS
         # On TensorFlow, XLA draws other numbers than eager operations.
         and not (oracle == "compiled" and any(d in gate + bank for d in DRAWING))
@@ -183,7 +188,9 @@ def _layers(oracle):
         return LAYERS
     if oracle == "all_tokens":
         return ("omoe", "mmoe", "cgc", "ple", "smear")
-    return ("omoe", "mmoe") if oracle == "per_task" else LAYERS + ARCHITECTURES
+    if oracle in ("per_task", "behind_towers", "chosen", "class_weight"):
+        return ("omoe", "mmoe")
+    return LAYERS if oracle == "other_bank" else LAYERS + ARCHITECTURES
 
 
 # Gates of these oracles, if not all.
@@ -194,14 +201,23 @@ GATES_OF = {
     "all_tokens": ("SoftmaxGate",),  # It ignores no expert.
     "decided": DECIDE,
     "per_task": ("ChosenGate", "DSelectKGate", "TopKGate"),
+    "behind_towers": ("ChosenGate", "DSelectKGate", "TopKGate"),
+    "chosen": ("ChosenGate",),
+    "class_weight": ("ChosenGate",),
+    "second_fit": DECIDE,
+    "kept": DECIDE,
 }
 # Arguments of gates that an oracle does not take.
 NOT_OF = {
     "weights": ("dense_steps", "normalize"),
     "assigned": ("dense_steps", *OF_EXAMPLES),
     "capacity": ("dense_steps",),
-    "per_task": (*OF_EXAMPLES, "dense_steps", "bias_rate"),  # It needs static gates.
+    # They need static gates.
+    "per_task": (*OF_EXAMPLES, "dense_steps", "bias_rate"),
+    "behind_towers": (*OF_EXAMPLES, "dense_steps", "bias_rate"),
+    "kept": OF_EXAMPLES,
 }
+STATIC = ("per_task", "behind_towers", "kept")
 
 
 def _gates(oracle, layer):
@@ -231,7 +247,7 @@ def _draws_routing(gate, layer):
 
 
 def _per_example(oracle, gate):
-    if oracle == "per_task" or gate.startswith("ChosenGate"):
+    if oracle in STATIC or gate.startswith("ChosenGate"):
         return (False,)
     if oracle in ("dispatch", "capacity", "tokens"):
         return (True,)
@@ -280,7 +296,7 @@ def _banks(oracle, layer, name, by_token, tokens):
         if oracle == "capacity" and "dropout" in bank:
             continue
         if "Tucker" in bank and (
-            oracle == "per_task" or layer not in ("MoE", "MMoE", "omoe", "mmoe")
+            oracle in STATIC or layer not in ("MoE", "MMoE", "omoe", "mmoe")
         ):
             continue  # They are not sliced, merged or copied.
         if "Batch" in bank and layer in ("SmearExperts", "smear"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
 from checks import assert_close
 from differential.cases import (
     ARCHITECTURES,
@@ -119,7 +120,7 @@ def _of_layer(case, tokens=None, dispatch=None):
     return dk.RoutedModel(inputs, x, outputs_are="values")
 
 
-def _layer(case, dispatch):
+def _layer(case, dispatch, gate=None):
     per_example = "by_gate" if case.routing == "per gate" else case.per_example
     settings = {"per_example": per_example, "name": "layer"}
     if case.layer in ("MoE", "MMoE"):
@@ -133,7 +134,8 @@ def _layer(case, dispatch):
         settings["routing_network"] = keras.layers.Dense(4, "tanh")
     if case.routing == "pool":
         settings["routing_network"] = keras.layers.GlobalAveragePooling1D()
-    gate, bank = _parts(case)
+    own, bank = _parts(case)
+    gate = gate or own
     name = "AttentiveMoE" if "AttentiveGate" in case.gate else case.layer
     return getattr(dk, name)(bank, gate, **settings)
 
@@ -185,7 +187,8 @@ def data(case, tokens=None, padding=0.0):
     found["y"] = {name: each.astype("float32") for name, each in signs.items()}
     if case.labels == "missing":
         found["y"]["a"][:2] = np.nan
-        found["y"]["b"][:-1] = np.nan  # A whole batch of them.
+        # A whole batch of them, where no part of the data is held out.
+        found["y"]["b"][: -1 : 1 + (case.oracle == "chosen")] = np.nan
     return found
 
 
@@ -537,6 +540,119 @@ def per_task(case):
     for name, outputs in zip("abc", whole, strict=True):
         alone = take_task(model, name)(x, training=False)
         same([numpy(alone[name])], [outputs], case, name)
+
+
+def chosen(case):
+    (x, y), cut = split(case), case.batch * 3 // 4
+    other = keras.tree.map_structure(np.copy, y)
+    for each in other.values():
+        each[cut:] = 1.0 - each[cut:]
+
+    def choices(size, labels, **settings):
+        model = build(case)
+        labels = {name: each[:size] for name, each in labels.items()}
+        callbacks = [dk.ChooseExperts(by=1.0, every=0.25)]
+        settings |= {"batch_size": 6, "epochs": 4, "verbose": 0, "shuffle": False}
+        model.fit(x[:size], labels, callbacks=callbacks, **settings)
+        return [numpy(gate.choices) for gate in gates_of(model)]
+
+    expected = choices(cut, y)
+    for labels in (y, other):
+        found = choices(case.batch, labels, validation_split=0.25)
+        same(found, expected, case, "choices beside held-out rows")
+
+
+def class_weight(case):
+    generator = np.random.default_rng(5)
+    x = generator.normal(size=(24, DIM)).astype("float32")
+    y = (x[:, 0] + generator.normal(size=24) > 0).astype("float32")
+
+    def trained(**weights):
+        keras.utils.set_random_seed(0)
+        gate, bank = _parts(case)
+        tasks = [dk.Task("a", "binary")]
+        model = dk.build_multitask_model(DIM, tasks, case.layer, bank, gate)
+        compile_model(model, case)
+        callbacks = [dk.ChooseExperts(by=1.0, every=0.25)]
+        settings = {"batch_size": 6, "epochs": 4, "verbose": 0, "shuffle": False}
+        restart_dropout()
+        model.fit(x, y, callbacks=callbacks, **settings, **weights)
+        return all_weights(model)
+
+    expected = trained(sample_weight=np.where(y > 0, 0.02, 30.0).astype("float32"))
+    same(trained(class_weight={0: 30.0, 1: 0.02}), expected, case)
+
+
+def second_fit(case):
+    x, y = split(case)
+    settings = {"batch_size": 3, "verbose": 0, "shuffle": False}
+
+    # At higher rates the penalty of codes that reach no expert diverges.
+    slow = dataclasses.replace(case, optimizer="SGD(0.001)")
+
+    def plans(epochs):
+        model, found = initial(slow), []
+        model.fit(x, y, epochs=epochs, **settings)
+        starts = [int(gate.step) for gate in gates_of(model)]
+
+        def note(epoch, logs=None):
+            for gate, start in zip(gates_of(model), starts, strict=True):
+                plan = numpy(gate.deciding) - start if case.per_example else epoch
+                found.append(plan * (not gate.has_decided) + gate.has_decided)
+
+        callbacks = [
+            dk.DecideGates(by=0.6),
+            keras.callbacks.LambdaCallback(on_epoch_end=note),
+        ]
+        model.fit(x, y, epochs=10, callbacks=callbacks, **settings)
+        # A plan of 0 to 0 is none.
+        return [np.where(np.min(plan) < 0, 0, plan) for plan in found]
+
+    same(plans(7), plans(1), case, "plans of epochs")
+
+
+def behind_towers(case):
+    model, (x, _) = build(case), split(case)
+    if case.gate.startswith(DECIDE) and not case.decides:
+        decide(model, case)
+    outputs = dict(model.output)
+    outputs["a"] = keras.layers.Rescaling(1000.0, 5000.0)(outputs["a"])
+    shift = keras.layers.Rescaling(2.0, 1.0)
+    outputs["c"] = shift(keras.layers.Activation("tanh")(outputs["c"]))
+    model = dk.MultitaskModel(model.input, outputs, tasks=model.tasks)
+    whole = model(x, training=False)
+    small = dk.condense(model)(x, training=False)
+    for name, output in whole.items():
+        alone = take_task(model, name)(x, training=False)
+        same([numpy(small[name])], [numpy(output)], case, f"condensed {name}")
+        same([numpy(alone[name])], [numpy(output)], case, f"{name} alone")
+
+
+def other_bank(case):
+    arrays, gate = data(case), build(case).get_layer("layer").gate
+    more = dataclasses.replace(case, experts=case.experts + 1)
+    with pytest.raises(ValueError, match=r"built for \d+ experts"):
+        call(_layer(more, case.dispatch, gate), arrays)
+
+
+def kept(case):
+    model, (x, y) = build(case), split(case)
+    settings = {"batch_size": 3, "verbose": 0, "shuffle": False}
+    callback = dk.DecideGates(by=0.5)
+    model.fit(x, y, epochs=2, **settings)
+    shares = []
+
+    def stop(epoch, logs=None):
+        if not shares and all(gate.has_decided for gate in gates_of(model)):
+            model.optimizer.learning_rate = 0.0
+            shares.extend(numpy(gate.expert_weights()) for gate in gates_of(model))
+
+    then = keras.callbacks.LambdaCallback(on_epoch_begin=stop)
+    model.fit(x, y, epochs=8, callbacks=[callback, then], **settings)
+    found = [numpy(gate.expert_weights()) for gate in gates_of(model)]
+    for a, b in zip(found, shares, strict=True):
+        assert ((a > 0) == (b > 0)).all(), "other experts than decided"
+    same(found, shares, case, "shares after a decision, at a rate of 0")
 
 
 def replicated(case):
