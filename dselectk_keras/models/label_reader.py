@@ -172,7 +172,8 @@ def make_readers(tasks: Sequence[Task]) -> list[LabelReader]:
 
 def weighted_sum(rows: Tensor, read: ReadLabels) -> Tensor:
     """Sum numbers of all labels, such as losses, with their weights."""
-    rows = ops.reshape(rows, ops.shape(read.weights))
+    # Some metrics return the default dtype, which may be half precision.
+    rows = ops.cast(ops.reshape(rows, ops.shape(read.weights)), "float32")
     return ops.sum(read.weights * rows, axis=0)
 
 
