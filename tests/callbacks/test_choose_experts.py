@@ -249,6 +249,7 @@ def test_class_weights_count_for_batches_and_not_for_missing_labels():
     assert_equal(sample.weights[:, 0], np.where(y == 0, 9, 1) * ~np.isnan(y))
 
 
+@pytest.mark.filterwarnings("ignore:All labels are equal")
 def test_a_task_of_which_the_sample_says_nothing_keeps_its_experts():
     first = [[4, 5], [3, 2], [0, 1], [2, 4], [1, 0]]
     tasks = ["a", "none", "constant", dk.Task("one class", "binary"), "weightless"]
