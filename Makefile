@@ -35,10 +35,9 @@ export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# What a target installs: extras of the package, and more. Each has a stamp file in
+# What a target installs: extras of the package. Each has a stamp file in
 # the environment, so that nothing is installed twice.
 EXTRAS_demo := tensorflow,plots
-ALSO_demo := pandas
 EXTRAS_test := tensorflow,data,plots,postgresql,dev
 EXTRAS_backends := jax,torch
 # A backend alone.
@@ -51,7 +50,6 @@ EXTRAS_docs := tensorflow,notebooks,docs
 SETS := demo test backends docs
 comma := ,
 EXTRAS_all := $(subst $() ,$(comma),$(foreach set,$(SETS),$(EXTRAS_$(set))))
-ALSO_all := $(foreach set,$(SETS),$(ALSO_$(set)))
 
 HAS_BROWSER := command -v chromium >/dev/null && command -v chromedriver >/dev/null
 HAS_POSTGRESQL := ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1
@@ -85,7 +83,7 @@ system-packages: ## install a browser and PostgreSQL (Debian or Ubuntu, as root)
 environment: $(VENV)/.all $(OLDEST_KERAS)/.installed ## install the Python packages of all targets
 	touch $(SETS:%=$(VENV)/.%)
 
-demo: $(VENV)/.demo ## train a small mixture of experts and draw its gates
+demo: $(VENV)/.demo ## train four models, and draw their errors and costs (DEMO=--all: fifteen)
 	$(BIN)/python scripts/demo.py $(DEMO)
 
 test: $(VENV)/.test postgresql ## all tests, on TensorFlow
@@ -163,7 +161,7 @@ $(BIN)/python:
 
 $(VENV)/.%: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt \
-	    -e ".[$(EXTRAS_$*)]" $(ALSO_$*)
+	    -e ".[$(EXTRAS_$*)]"
 	touch $@
 
 # What pins Keras does not count here.

@@ -51,7 +51,7 @@ def entered(function, deepest):
 
 def paths():
     """The two trees, by name."""
-    x, y = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
+    x, y = np.ones((4, 3), "float32"), np.eye(4, 2, dtype="float32")
     layer = dk.MMoE(dk.DenseExperts(4, [8]), dk.TopKGate(2), 2, per_example=True)
     layer(x)
     model = dk.build_multitask_model(

@@ -2,13 +2,14 @@
 
     python scripts/demo.py
 
-trains each model once, in a few minutes on two cores, with settings that `--tune` has
-found: those with the lowest validation error on two problems that are not reported. All
-models have the same 32 settings: learning rates, weight decays and schedules, a cosine,
-or constant for 55 % of the training and then falling. DSelect-k has three times as
-many, since it also tries when to decide. The committed results are of
+trains four models once, in about a minute on two cores. `--all` trains all fifteen.
+Their settings were found by `--tune`: those with the lowest validation error on two
+problems that are not reported. All models have the same 32 settings: learning rates,
+weight decays and schedules, a cosine, or constant for 55 % of the training and then
+falling. DSelect-k has three times as many, since it also tries when to decide. The
+committed results are of
 
-    python scripts/demo.py --tune --seeds 10 --backend jax --out docs/results
+    python scripts/demo.py --all --tune --seeds 10 --backend jax --out docs/results
 """
 
 import dataclasses
@@ -37,6 +38,7 @@ class Arm:
 
     Args:
         title: What the table and the picture call it.
+        kind: What decides which experts a task reads.
         num_experts: The number of experts; a shared bottom is one.
         units: The units of each expert.
         gate: The name of the gate, `None` for architectures without one.
@@ -47,6 +49,7 @@ class Arm:
     """
 
     title: str
+    kind: str
     num_experts: int
     units: int
     gate: str | None = None
@@ -60,23 +63,33 @@ class Arm:
         return list(itertools.product(self.own, RATES, SCHEDULES, DECAYS))
 
 
+FIT, LEARNED, FIXED, DENSE = "chosen by fit", "learned gate", "fixed gate", "no gate"
 ARMS = {
-    "chosen": Arm("chosen by fit, 2 of 16", 16, 16, "chosen"),
-    "side": Arm("chosen, side by side", 16, 16, "chosen", side_by_side=True),
-    "small": Arm(
-        "chosen, 8 of 64, side by side", 64, 4, "chosen", k=8, side_by_side=True
+    "side": Arm("2 of 16, side by side", FIT, 16, 16, "chosen", side_by_side=True),
+    "chosen": Arm("2 of 16, mixed", FIT, 16, 16, "chosen"),
+    "small": Arm("8 of 64, side by side", FIT, 64, 4, "chosen", k=8, side_by_side=True),
+    "noisy": Arm("Top-k, noisy, dense first, 2 of 16", LEARNED, 16, 16, "noisy"),
+    "top_k": Arm("Top-k, 2 of 16", LEARNED, 16, 16, "top_k"),
+    "dselect_k": Arm(
+        "DSelect-k, 2 of 16", LEARNED, 16, 16, "dselect_k", own=(0.2, 0.5, 0.8)
     ),
-    "pruned": Arm("shared bottom, 256 pruned to 32", 1, 256, None, "pruned"),
-    "top_k": Arm("Top-k, 2 of 16", 16, 16, "top_k"),
-    "noisy": Arm("Top-k, noisy, dense first", 16, 16, "noisy"),
-    "dselect_k": Arm("DSelect-k, 2 of 16", 16, 16, "dselect_k", own=(0.2, 0.5, 0.8)),
-    "random": Arm("random, 2 of 16", 16, 16, "random"),
-    "narrow": Arm("shared bottom, 32 units", 1, 32, None, "shared_bottom"),
-    "known": Arm("known groups, 2 of 16", 16, 16, "known"),
-    "softmax": Arm("softmax, all 16", 16, 16, "softmax"),
-    "wide": Arm("shared bottom, 105 units", 1, 105, None, "shared_bottom"),
-    "single_task": Arm("one model per task", NUM_TASKS, 4, None, "single_task"),
+    "softmax": Arm("softmax, all 16", LEARNED, 16, 16, "softmax"),
+    "known": Arm("known groups, 2 of 16, mixed", FIXED, 16, 16, "known"),
+    "random": Arm("random, 2 of 16, mixed", FIXED, 16, 16, "random"),
+    "random_side": Arm(
+        "random, 2 of 16, side by side", FIXED, 16, 16, "random", side_by_side=True
+    ),
+    "pruned": Arm(
+        "shared bottom, 256 units pruned to 32", DENSE, 1, 256, None, "pruned"
+    ),
+    "dense": Arm("shared bottom, 256 units", DENSE, 1, 256, None, "shared_bottom"),
+    "wide": Arm("shared bottom, 105 units", DENSE, 1, 105, None, "shared_bottom"),
+    "narrow": Arm("shared bottom, 32 units", DENSE, 1, 32, None, "shared_bottom"),
+    "single_task": Arm("one model per task", DENSE, NUM_TASKS, 4, None, "single_task"),
 }
+# Those that say the most in a minute.
+FEW = "side", "noisy", "softmax", "dense"
+IN_PICTURE = {ARMS[name].title for name in (*FEW, "random_side", "narrow")}
 PRUNED_UNITS = 32
 
 
@@ -122,7 +135,7 @@ def make_callbacks(arm, own, x):
     return [FollowRates(), *([more[name]()] if name in more else [])]
 
 
-def train(arm, seed, settings, epochs, recorder=None):
+def train(arm, seed, settings, epochs):
     """Train a model with each of some settings on the problem of a seed."""
     import keras
     import numpy as np
@@ -171,23 +184,27 @@ def train(arm, seed, settings, epochs, recorder=None):
             settings=dict(zip(names, map(list, zip(*same, strict=True)), strict=True)),
             epochs=epochs,
             batch_size=BATCH_SIZE,
-            callbacks=lambda own=own: [
-                *make_callbacks(arm, own, data.train.x[:1000]),
-                *([recorder] if recorder else []),
-            ],
+            callbacks=lambda own=own: make_callbacks(arm, own, data.train.x[:1000]),
             verbose=0,
         )
         models += [copy.model for copy in runs.copies]
     return models, data
 
 
-def measure(name, seed, settings, epochs=EPOCHS, recorder=None):
+def multiplications(arm, units):
+    """Count the products of kernels and inputs if a task that reads units is served."""
+    mixed = arm.gate and not arm.side_by_side
+    # The tower is one linear unit. Shares are folded into the kernels of the experts.
+    return round(units * NUM_INPUTS + (arm.units if mixed else units))
+
+
+def measure(name, seed, settings, epochs=EPOCHS):
     """Train models, and measure their errors and what serving one task takes."""
     import keras
     import numpy as np
 
     arm = ARMS[name]
-    models, data = train(arm, seed, settings, epochs, recorder)
+    models, data = train(arm, seed, settings, epochs)
 
     def error(model, split):
         # The labels have a variance of 1.
@@ -210,12 +227,11 @@ def measure(name, seed, settings, epochs=EPOCHS, recorder=None):
             "settings": list(setting),
             "validation_error": error(model, data.validation),
             "test_error": error(model, data.test),
-            # The kernels of a task's units, and its tower of one linear unit.
-            "multiplications": round(units * (NUM_INPUTS + 1)),
+            "multiplications": multiplications(arm, units),
             "parameters": sum(math.prod(v.shape) for v in model.trainable_variables),
         }
         runs.append(run)
-    return runs
+    return runs, models
 
 
 def tune(name, bar, epochs):
@@ -225,7 +241,7 @@ def tune(name, bar, epochs):
     settings = ARMS[name].settings()
     errors = []
     for seed in TUNING_SEEDS:
-        runs = measure(name, seed, settings, epochs)
+        runs, _ = measure(name, seed, settings, epochs)
         errors.append([run["validation_error"] for run in runs])
         bar.add(len(runs))
     # A training that failed has NaN.
@@ -241,7 +257,9 @@ def summarize(runs) -> list[dict[str, Any]]:
     for name, arm in ARMS.items():
         own = [run for run in runs if run["model"] == name]
         errors = [run["test_error"] for run in own]
-        row = {"title": arm.title, "error": np.mean(errors)}
+        if not own:
+            continue
+        row = {"title": arm.title, "kind": arm.kind, "error": np.mean(errors)}
         row["std"] = np.std(errors, ddof=1) if len(own) > 1 else float("nan")
         for key in ("multiplications", "parameters"):
             row[key] = np.mean([run[key] for run in own])
@@ -253,64 +271,69 @@ def table(rows):
     """Format the rows as a table in Markdown."""
     several = rows[0]["std"] == rows[0]["std"]  # NaN is not equal to itself.
     lines = [
-        "| model | test error | multiplications per served task | parameters |",
-        "| --- | ---: | ---: | ---: |",
+        "| experts | model | test error | multiplications per task | parameters |",
+        "| --- | --- | ---: | ---: | ---: |",
     ]
     for row in rows:
         error = f"{row['error']:.3f}" + (f" ± {row['std']:.3f}" if several else "")
-        cells = row["title"], error, f"{row['multiplications']:,.0f}"
+        cells = row["kind"], row["title"], error, f"{row['multiplications']:,.0f}"
         lines.append(f"| {' | '.join(cells)} | {row['parameters']:,.0f} |")
     return "\n".join(lines)
 
 
 def draw(rows, path):
-    """Draw the error of each model, and write what serving one task costs."""
+    """Draw the error of each model over the cost of serving one task."""
     from dselectk_keras.plots import style
 
-    figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.4)
-    rows = sorted(rows, key=lambda row: -row["error"])
-    for place, row in enumerate(rows):
-        matches = 900 < row["multiplications"] < 1100
-        color = style.COLORS[0] if "chosen" in row["title"] else style.COLORS[1]
-        if matches:
-            ax.axhspan(place - 0.5, place + 0.5, color="0.93", zorder=0)
-        std = row["std"] if row["std"] == row["std"] else None
-        ax.errorbar(row["error"], place, xerr=std, fmt="o", color=color, capsize=2)
-        ax.annotate(
-            f"{row['multiplications']:,.0f}",
-            (1.0, place),
-            xycoords=("axes fraction", "data"),
-            xytext=(4, -3),
-            textcoords="offset points",
-            fontsize=style.SMALL_FONT,
+    figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.2)
+    kinds = dict(zip((FIT, LEARNED, FIXED, DENSE), style.COLORS, strict=False))
+    labelled = set()
+    for row in rows:
+        kind, color = row["kind"], kinds[row["kind"]]
+        ax.errorbar(
+            row["multiplications"],
+            row["error"],
+            yerr=row["std"] if row["std"] == row["std"] else None,
+            fmt="o",
+            color=color,
+            capsize=2,
+            label=None if kind in labelled else kind,
         )
-    ax.set_yticks(range(len(rows)), [row["title"] for row in rows])
-    ax.set(xscale="log", ylim=(-0.5, len(rows) - 0.5))
-    ticks = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
-    ax.set_xticks(ticks, [str(tick) for tick in ticks])
-    ax.minorticks_off()
-    style.label(ax, "test error (variance is 1)", "")
-    ax.set_title(
-        "multiplications\nper served task", loc="right", fontsize=style.SMALL_FONT
-    )
-    style.save_figure(figure, path, dpi=280)
+        labelled.add(kind)
+        right = row["multiplications"] > 3000
+        ax.annotate(
+            row["title"],
+            (row["multiplications"], row["error"]),
+            xytext=(-7 if right else 7, 0),
+            textcoords="offset points",
+            ha="right" if right else "left",
+            va="center",
+            fontsize=style.SMALL_FONT,
+            color=color,
+        )
+    ax.set(xscale="log", yscale="log", xlim=(700, 11000))
+    for axis, ticks in (
+        (ax.xaxis, (1000, 2000, 4000, 8000)),
+        (ax.yaxis, (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)),
+    ):
+        axis.set_ticks(ticks, [f"{tick:,}" for tick in ticks])
+        axis.set_ticks([], minor=True)
+    style.tidy_axes(ax, "y")
+    style.label(ax, "multiplications to serve one task", "test error (variance is 1)")
+    ax.legend(title="experts of a task", frameon=False, fontsize=style.SMALL_FONT)
+    style.save_figure(figure, path, dpi=200)
 
 
-def draw_gates(weights, path):
-    """Draw which experts each task uses, at four times of the training."""
-    from dselectk_keras.plots import style
+def draw_experts(model, path):
+    """Draw which experts each task uses, in their groups."""
+    import keras
 
-    pyplot = style.import_pyplot()
-    figure, axes = pyplot.subplots(1, 4, figsize=(style.PAGE_WIDTH, 3.0), sharey=True)
-    for ax, part in zip(axes, (0.0, 0.1, 0.2, 1.0), strict=True):
-        used = weights[round(part * (len(weights) - 1))] > 0
-        ax.imshow(used, cmap="Blues", vmax=1.3, aspect="auto", interpolation="none")
-        for group in range(8, NUM_TASKS, 8):
-            ax.axhline(group - 0.5, color="0.5", linewidth=0.5)
-        ax.set(xticks=(), yticks=())
-        style.label(ax, "expert", "", f"after {part:.0%}")
-    axes[0].set_ylabel("task, in groups", fontsize=style.FONT)
-    style.save_figure(figure, path, dpi=280)
+    from dselectk_keras.datasets import grouped_tasks
+    from dselectk_keras.plots import plot_expert_heatmap, style
+
+    weights = keras.ops.convert_to_numpy(model.get_layer("mmoe").expert_weights())
+    groups = grouped_tasks(NUM_TASKS, 1, 1, 1).groups
+    style.save_figure(plot_expert_heatmap(weights, groups=groups), path, dpi=200)
 
 
 def main(arguments=None):
@@ -318,6 +341,11 @@ def main(arguments=None):
     parser = make_parser(__doc__)
     add_backend(parser)
     parser.add_argument("--out", default="runs/demo", help="output folder")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help=f"train all {len(ARMS)} models, in minutes, not only {len(FEW)}",
+    )
     parser.add_argument("--epochs", type=count, default=EPOCHS, help="number of epochs")
     parser.add_argument("--seeds", type=count, default=1, help="number of problems")
     parser.add_argument("--tune", action="store_true", help="search settings first")
@@ -326,26 +354,31 @@ def main(arguments=None):
     # The backend is chosen: Keras may be imported.
     import keras
 
-    from dselectk_keras import GateRecorder
     from experiments.files import write_json
 
     out = pathlib.Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
+    names = list(ARMS) if options.all else FEW
     if options.tune:
-        num_runs = len(TUNING_SEEDS) * sum(len(arm.settings()) for arm in ARMS.values())
+        num_runs = len(TUNING_SEEDS) * sum(len(ARMS[name].settings()) for name in names)
         bar = keras.utils.Progbar(num_runs, unit_name="run")
-        best = {name: tune(name, bar, options.epochs) for name in ARMS}
+        best = {name: tune(name, bar, options.epochs) for name in names}
     else:
-        best = json.loads(RESULTS.read_text(encoding="utf-8"))["settings"]
+        kept = json.loads(RESULTS.read_text(encoding="utf-8"))["settings"]
+        best = {name: kept[name] for name in names}
 
-    recorder = GateRecorder(every=1, unit="epochs")
-    bar = keras.utils.Progbar(len(ARMS) * options.seeds, unit_name="model")
+    print(f"Training {len(names)} models of {NUM_TASKS} tasks.")
+    print("test error  multiplications per served task")
     runs = []
     for seed in range(options.seeds):
-        for name in ARMS:
-            recorded = recorder if name == "chosen" and seed == 0 else None
-            runs += measure(name, seed, [best[name]], options.epochs, recorded)
-            bar.add(1)
+        for name in names:
+            (run,), (model,) = measure(name, seed, [best[name]], options.epochs)
+            runs.append(run)
+            if name == "side" and seed == 0:
+                draw_experts(model, out / "demo_gates.png")
+            error, cost = run["test_error"], run["multiplications"]
+            arm = ARMS[name]
+            print(f"{error:10.3f}  {cost:15,}  {arm.kind}: {arm.title}", flush=True)
     results = {
         "settings": best,
         "epochs": options.epochs,
@@ -354,14 +387,12 @@ def main(arguments=None):
         "machine": f"{platform.machine()}, CPU",
         "runs": runs,
     }
-    rows = summarize(runs)
     write_json(out / "demo.json", results)
-    draw(rows, out / "demo.png")
-    if "chosen" in ARMS:
-        draw_gates(recorder.history["mmoe"]["weights"], out / "demo_gates.png")
+    rows = summarize(runs)
+    draw([row for row in rows if row["title"] in IN_PICTURE], out / "demo.png")
     print(f"\n{table(rows)}\n")
     print(f"Pictures: {out / 'demo.png'} (error and cost), and")
-    print(f"{out / 'demo_gates.png'} (the experts of each task during training).")
+    print(f"{out / 'demo_gates.png'} (the experts of each task).")
 
 
 if __name__ == "__main__":

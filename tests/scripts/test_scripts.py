@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 
 import demo
 import keras
@@ -170,16 +171,26 @@ def test_a_damaged_result_is_neither_a_finished_run_nor_replaced(tmp_path, capsy
 @pytest.mark.traced
 @pytest.mark.backend_independent
 def test_demo_compares_errors_and_costs(tmp_path, capsys, monkeypatch):
-    names = ("chosen", "pruned", "wide")
-    monkeypatch.setattr(demo, "ARMS", {name: demo.ARMS[name] for name in names})
+    monkeypatch.setattr(demo, "FEW", ("side", "dense"))
     monkeypatch.setattr(demo, "NUM_TASKS", 16)
     assert run(demo, "--epochs", "5", "--out", tmp_path) is None
-    assert "| chosen by fit, 2 of 16 | " in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    # Two experts of 16 units for 30 inputs, and a tower; 256 units.
+    assert re.search(r"0\.\d{3} +992  chosen by fit: 2 of 16, side by side\n", shown)
+    assert re.search(r"0\.\d{3} +7,936  no gate: shared bottom, 256 units\n", shown)
+    assert "| chosen by fit | 2 of 16, side by side | " in shown
     assert {"demo.png", "demo_gates.png"} < {path.name for path in tmp_path.iterdir()}
     runs = json.loads((tmp_path / "demo.json").read_text())["runs"]
-    # Two experts of 16 units for 30 inputs, and a tower; 32 of 256 units; 105 units.
-    assert [run["multiplications"] for run in runs] == [2 * 16 * 31] * 2 + [105 * 31]
+    assert [run["multiplications"] for run in runs] == [2 * 16 * 31, 256 * 31]
     assert all(0 < run["test_error"] < 2 for run in runs)
+
+
+@pytest.mark.backend_independent
+def test_a_tower_reads_mixed_experts_once():
+    # GateBench counts the same: shares are part of the kernels.
+    assert demo.multiplications(demo.ARMS["chosen"], 32) == 32 * 30 + 16
+    assert demo.multiplications(demo.ARMS["side"], 32) == 32 * 30 + 32
+    assert demo.multiplications(demo.ARMS["wide"], 105) == 105 * 30 + 105
 
 
 @pytest.mark.backend_independent
@@ -192,11 +203,12 @@ def test_demo_finds_the_settings_with_the_lowest_validation_error(
         tried.append((seed, len(settings)))
         fixed = {"model": name, "test_error": 1, "multiplications": 1, "parameters": 1}
         errors = [abs(rate - 0.1) + abs(decay - 1e-3) for _, rate, _, decay in settings]
-        return [{**fixed, "seed": seed, "validation_error": error} for error in errors]
+        runs = [{**fixed, "seed": seed, "validation_error": error} for error in errors]
+        return runs, [None] * len(runs)
 
     monkeypatch.setattr(demo, "measure", measure)
     monkeypatch.setattr(demo, "ARMS", {"wide": demo.ARMS["wide"]})
-    run(demo, "--tune", "--out", tmp_path)
+    run(demo, "--all", "--tune", "--out", tmp_path)
     found = json.loads((tmp_path / "demo.json").read_text())
     assert found["settings"] == {"wide": [None, 0.1, "cosine", 1e-3]}
     # The seeds of tuning are not reported.
