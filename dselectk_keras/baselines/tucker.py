@@ -76,7 +76,7 @@ class TuckerExperts(DenseExperts):
         settings = {"shared_input": shared_input, **kwargs}
         super().__init__(num_experts, units, activation, dropout, **settings)
         self.ranks = None if ranks is None else check_widths("ranks", ranks)
-        if ranks is not None and len(self.ranks) != 3:
+        if self.ranks is not None and len(self.ranks) != 3:
             raise ValueError(
                 "`ranks` must be three numbers, (inputs, units, experts). "
                 f"Received: ranks={ranks}."

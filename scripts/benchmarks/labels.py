@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from typing import Any
 
 import keras
 
@@ -22,7 +23,7 @@ def measure_labels(workload, rows=ROWS, rounds=ROUNDS, progress=lambda _: None):
     plain.compile(keras.optimizers.Adam(), "mse")
     by_name = {task.name: y[:, t].copy() for t, task in enumerate(stacked.tasks)}
     forms = {"plain": (plain, y), "array": (stacked, y), "by name": (stacked, by_name)}
-    found = {"rows": len(x), "epochs": 1, "steps": steps}
+    found: dict[str, Any] = {"rows": len(x), "epochs": 1, "steps": steps}
     for method in ("fit", "evaluate"):
         taken = {form: [] for form in forms}
         for turn in range(rounds + 1):
