@@ -1,6 +1,7 @@
 """The Python of the README and of the site's pages runs, with four epochs at most."""
 
 import ast
+import functools
 import importlib.util
 import re
 import sys
@@ -37,6 +38,7 @@ def pages():
 def shortened(fit):
     """Training for four epochs at most: more of them run no other line of a page."""
 
+    @functools.wraps(fit)  # With its signature.
     def short(model, *arguments, epochs=1, **others):
         return fit(model, *arguments, epochs=min(epochs, 4), **others)
 
@@ -73,6 +75,8 @@ def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
         if (page, number) == ("README.md", 0):
             # The first model ends in a picture.
             assert [path.suffix for path in tmp_path.iterdir()] == [".png"]
+    if page == "docs/by_hand.md":
+        assert namespace["small"].count_params() < namespace["model"].count_params()
 
 
 def test_pages_with_python_are_found():
