@@ -195,6 +195,8 @@ def restart_slots(optimizer, variable, changed=True):
             for slots in vars(each).values():
                 is_list = isinstance(slots, list) and len(slots) == len(trained)
                 slot = slots[i] if is_list and slots is not trained else None
+                if isinstance(slots, dict):  # As `Muon` of Keras 3.12 has them.
+                    slot = slots.get(variable.path)
                 if isinstance(slot, keras.Variable) and slot.shape == variable.shape:
                     value = keras.ops.convert_to_numpy(variable)
                     first = _first_slot(each, slot.name, value)

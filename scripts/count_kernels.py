@@ -55,7 +55,8 @@ def compiled(workload, form, device):
 
     model, (x, y) = workload.model(form), workload.data()
     data = x, labels_of(model, y)
-    model._symbolic_build(data_batch=data)  # noqa: SLF001
+    # A small step creates the variables of the metrics and of the optimizer.
+    model.train_on_batch(*jax.tree.map(lambda each: each[:2], data))
     parts = model.trainable_variables, model.non_trainable_variables
     parts = *parts, model.optimizer.variables, model.metrics_variables
     state = tuple([variable.value for variable in part] for part in parts)
