@@ -63,7 +63,7 @@ ifndef PARALLEL
 .NOTPARALLEL:
 endif
 .SECONDARY:
-.PHONY: help system-packages environment demo test test-one test-backends test-unpatched test-mutants test-oldest-keras test-differential reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check browser postgresql release-check clean
+.PHONY: help system-packages environment demo test test-one test-backends test-unpatched test-xla test-mutants test-oldest-keras test-differential reproduce benchmark-check check notebooks notebooks-check $(RUNS) docs docs-check browser postgresql release-check clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
@@ -101,6 +101,10 @@ test-unpatched: $(VENV)/.test $(VENV)/.backends ## all tests as users run the ba
 	DSELECTK_UNPATCHED=1 KERAS_BACKEND=tensorflow $(PYTEST)
 	DSELECTK_UNPATCHED=1 KERAS_BACKEND=jax $(PYTEST) -m "not backend_independent"
 	DSELECTK_UNPATCHED=1 KERAS_BACKEND=torch $(PYTEST) -m "not backend_independent"
+
+test-xla: $(VENV)/.test ## tests of the layers, compiled by XLA as TensorFlow does with a GPU
+	DSELECTK_XLA=1 KERAS_BACKEND=tensorflow $(PYTEST) tests/gates tests/layers tests/experts \
+	    tests/models tests/baselines tests/callbacks
 
 test-mutants: $(VENV)/.test $(VENV)/.backends ## change N=100 expressions, and list the changes that no test sees
 	$(BIN)/python tests/mutants.py -N $(N) --seed $(SEED)
