@@ -433,7 +433,7 @@ UNTRAINED = "does not train the router of a `TopKGate` with num_nonzeros=1: .*Sw
         # These train the router, but for the balance of the load alone.
         {"noise": True, "load_reg": 0.1},
     ],
-    ids=str,
+    ids=" ".join,
 )
 def test_a_gate_of_one_expert_warns_that_no_loss_trains_its_router(settings):
     with pytest.warns(UserWarning, match=UNTRAINED):
