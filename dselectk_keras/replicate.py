@@ -147,7 +147,7 @@ def replicate(
         ...     model = build_multitask_model(3, ["a", "b"], gate=gate)
         ...     model.compile("adam")
         ...     return model
-        >>> x, y = np.ones((8, 3)), np.ones((8, 2))
+        >>> x, y = np.ones((8, 3)), np.eye(8, 2)
         >>> runs = replicate(
         ...     build,
         ...     (x, y),

@@ -64,7 +64,7 @@ class DecideGates(keras.callbacks.Callback):
     Example:
         >>> model = build_multitask_model(3, ["a", "b"], gate=DSelectKGate(2))
         >>> model.compile("adam")
-        >>> x, y = np.ones((8, 3)), np.ones((8, 2))
+        >>> x, y = np.ones((8, 3)), np.eye(8, 2)
         >>> log = model.fit(x, y, epochs=4, verbose=0, callbacks=[DecideGates()])
         >>> model.get_layer("mmoe").gate.has_decided
         True

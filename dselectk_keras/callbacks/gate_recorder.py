@@ -54,7 +54,7 @@ class GateRecorder(keras.callbacks.Callback):
     Example:
         >>> model = build_multitask_model(3, ["a", "b"], gate=DSelectKGate(2))
         >>> model.compile("adam")
-        >>> x, y = np.ones((8, 3)), np.ones((8, 2))
+        >>> x, y = np.ones((8, 3)), np.eye(8, 2)
         >>> recorder = GateRecorder(every=1, unit="epochs")
         >>> log = model.fit(x, y, epochs=3, verbose=0, callbacks=[recorder])
         >>> recorder.history["mmoe"]["weights"].shape

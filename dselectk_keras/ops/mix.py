@@ -39,6 +39,11 @@ def mix(experts: Any, weights: Tensor, per_example: bool = False) -> Tensor:
     if not keras.backend.is_float_dtype(experts.dtype):
         experts = ops.cast(experts, "float32")
     weights = ops.cast(weights, experts.dtype)
+    if experts.shape[1] != weights.shape[-1]:
+        raise ValueError(
+            f"`weights` must have one weight for each of {experts.shape[1]} experts. "
+            f"Received: {weights.shape[-1]} weights."
+        )
     if len(weights.shape) > 1 + per_example:
         return _product(experts, weights, per_example)
     return _product(experts, ops.expand_dims(weights, -2), per_example)[:, 0]
