@@ -75,7 +75,7 @@ class TuckerExperts(DenseExperts):
             )
         settings = {"shared_input": shared_input, **kwargs}
         super().__init__(num_experts, units, activation, dropout, **settings)
-        self.ranks = None if ranks is None else check_widths("ranks", ranks)
+        self.ranks = None if ranks is None else tuple(check_widths("ranks", ranks))
         if self.ranks is not None and len(self.ranks) != 3:
             raise ValueError(
                 "`ranks` must be three numbers, (inputs, units, experts). "

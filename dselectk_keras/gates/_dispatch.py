@@ -82,12 +82,13 @@ def _without_drops(experts, inputs, weights, choices, always):
         return with_slots(block_slots(choices, _num_slots(batch, n, chosen, BLOCK)))
 
     def evenly():
-        size = _num_slots(batch, n, chosen, SLACK)
+        size, most = _num_slots(batch, n, chosen, SLACK), needed
         rest = in_blocks if can_block else dense
-        # Without a program, exactly as many as the most chosen expert needs.
-        if on_torch and is_concrete(needed) and (needed <= size or not can_block):
-            size = int(needed)
-        return _if(needed <= size, lambda: with_slots(even_slots(n, size)), rest)
+        if on_torch and is_concrete(needed):
+            # Without a program, exactly as many as the most chosen expert needs.
+            most = int(needed)
+            size = most if most <= size or not can_block else size
+        return _if(most <= size, lambda: with_slots(even_slots(n, size)), rest)
 
     def sparse():
         return _by_device(inputs, evenly, in_blocks if can_block else evenly)
@@ -119,7 +120,7 @@ def _by_device(tensor, on_cpu, elsewhere):
 def _if(condition, usual, rare):
     """Call one of two functions without arguments. Both have the same outputs."""
     # A call of `lax.cond` outside of a compiled program compiles both branches.
-    if is_concrete(condition):
+    if isinstance(condition, bool) or is_concrete(condition):
         return usual() if condition else rare()
     if keras.backend.backend() == "torch":
         return rare()  # A program of torch has no conditions.
@@ -152,8 +153,9 @@ def _move(x, rows, readers):
     """
 
     def take(x, rows):
-        taken = ops.take(x, ops.maximum(rows, 0), axis=0)
-        exists = ops.reshape(rows >= 0, (*ops.shape(rows), *[1] * (len(x.shape) - 1)))
+        exists = rows >= 0
+        taken = ops.take(x, rows * ops.cast(exists, rows.dtype), axis=0)
+        exists = ops.reshape(exists, (*ops.shape(rows), *[1] * (len(x.shape) - 1)))
         return ops.where(exists, taken, ops.zeros((), taken.dtype))
 
     # JAX wants all tensors as arguments.
@@ -321,11 +323,12 @@ def slot_table(choices: Choices, slots: Slots) -> tuple[Tensor, Tensor]:
     """
     made, batch, chosen = choices.made, _num_rows(choices.made), choices.made.shape[1]
     places = ops.take(slots.begins, choices.experts, axis=0) + choices.ranks
+    one = ops.cast(made, "int")  # Not `where`: torch copies its numbers to the device.
     # Not `scatter`: on torch it is a loop over the rows.
     readers = ops.scatter_update(
-        ops.full((slots.number + 1,), -1, dtype="int"),
+        ops.zeros((slots.number + 1,), "int") - 1,  # `full` waits on torch.
         # What is no choice goes to an extra slot after the last, which is cut off.
-        ops.reshape(ops.where(made, places, slots.number), (-1, 1)),
+        ops.reshape(slots.number + (places - slots.number) * one, (-1, 1)),
         ops.arange(batch * chosen, dtype="int"),
     )[:-1]
-    return readers, ops.where(made, places, -1)
+    return readers, (places + 1) * one - 1

@@ -375,7 +375,9 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         """
         routing = self.route(inputs, training)
         is_list = isinstance(experts, list)
-        self.build_for([x.shape for x in experts] if is_list else experts.shape)
+        # Shapes of TensorFlow are no tuples.
+        shapes = [tuple(x.shape) for x in (experts if is_list else [experts])]
+        self.build_for(shapes if is_list else shapes[0])
         return routing.mix(experts)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:

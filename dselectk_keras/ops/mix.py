@@ -70,7 +70,8 @@ def put_side_by_side(experts: Tensor, choices: Tensor) -> Tensor:
 
 def matmul(x: Tensor, y: Tensor) -> Tensor:
     """Compute a matrix product: on torch, Keras multiplies float64 in float32."""
-    if keras.backend.standardize_dtype(x.dtype) != "float64":
+    on_torch = keras.backend.backend() == "torch"
+    if not on_torch or keras.backend.standardize_dtype(x.dtype) != "float64":
         return ops.matmul(x, y)
     return operator.matmul(x, ops.cast(y, "float64"))
 

@@ -258,7 +258,10 @@ def test_the_loss_of_the_task_trains_a_router_or_the_gate_warns(make, look):
     settings = {"training": True, "penalties": False}
     found = trained_gradients(gate, experts, inputs, **settings).items()
     # The shares of one selector have no gradient, but its choice has.
-    moves = any((each != 0).any() for name, each in found if not name.startswith("w_"))
+    # A softmax over one weight may leave a gradient of rounding errors.
+    moves = any(
+        np.abs(each).max() > 1e-4 for name, each in found if not name.startswith("w_")
+    )
     assert moves != warned
 
 
