@@ -320,7 +320,8 @@ def draw(rows, path):
         axis.set_ticks([], minor=True)
     style.tidy_axes(ax, "y")
     style.label(ax, "multiplications to serve one task", "test error (variance is 1)")
-    ax.legend(title="experts of a task", frameon=False, fontsize=style.SMALL_FONT)
+    if labelled:
+        ax.legend(title="experts of a task", frameon=False, fontsize=style.SMALL_FONT)
     style.save_figure(figure, path, dpi=200)
 
 

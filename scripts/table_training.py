@@ -18,7 +18,6 @@ from dselectk_keras import (
     build_multitask_model,
     condense,
 )
-from dselectk_keras.callbacks._observe import find_gates, observe
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.plots import plot_expert_heatmap
@@ -195,7 +194,8 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
     report["rows"] = [len(train), len(validation), len(test)]
     report["tasks"] = judge(model, test)
     if run.has_gate:
-        weights = expert_weights(model, len(targets), probe)
+        kept = -1 if best.best_weights is None else best.best_epoch + 1
+        weights = expert_weights(recorder.history, len(targets), kept)
         report["gates"] = dict(zip(targets, weights.tolist(), strict=True))
         figure = plot_expert_heatmap(weights, task_names=targets)
         save_figure(figure, out / GATES, dpi=200)
@@ -206,14 +206,13 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
     return report
 
 
-def expert_weights(model, num_tasks, probe):
-    """The weights that each task has on the experts, in the last layer with gates.
+def expert_weights(history, num_tasks, record):
+    """The weights that each task had on the experts, in the last layer with gates.
 
-    They are those of the weights that the model has now. In stacked layers, the last
-    one has the towers' own gates.
+    The first record is from before the first epoch. In stacked layers, the last one has
+    the towers' own gates.
     """
-    gate = find_gates(model)[-1]
-    weights = observe(model, [gate], probe)[gate.name]["weights"]
+    weights = history[list(history.tasks)[-1]]["weights"][record]
     # All tasks may share a gate.
     return np.broadcast_to(weights, (num_tasks, weights.shape[-1]))
 

@@ -71,8 +71,8 @@ def condensed(model: Any, tolerance: float) -> Any:
             "Received: `keras.distribution.ModelParallel`. Save the model, load it "
             "without a distribution, and call `condense` there."
         )
-    warn_if_random(model)
     layers, gates = _mixtures(model)
+    warn_if_random(model)
     chosen = {layer.name: layer.gate.chosen_experts() for layer in layers}
     chosen |= {gate.name: gate.chosen_experts() for gate in gates}
     undecided = [

@@ -1,7 +1,6 @@
 """A backup is the last epoch or the one before it, whenever the process ends."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from helpers import numpy
+from jobs import run_python
 
 from experiments.backup import Backup
 
@@ -79,15 +79,9 @@ for kill_at in range(1, int(sys.argv[2])):
 def test_a_training_that_is_killed_at_any_write_ends_as_one_that_is_not(tmp_path):
     paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     given = {"KERAS_BACKEND": "torch", "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    done = subprocess.run(
-        [sys.executable, "-c", KILLS, tmp_path / "run", "8"],
-        env=os.environ | given,
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=540,
-        check=True,
-    )
-    whole, *others = [line.split(" ", 2) for line in done.stdout.splitlines()]
+    command = "-c", KILLS, tmp_path / "run", "8"
+    printed = run_python(*command, env=os.environ | given)
+    whole, *others = [line.split(" ", 2) for line in printed.splitlines()]
     # In each of two epochs: the folder, the name of the file, and the part that is no
     # more. In the second, also the file before.
     assert whole[:2] == ["0", "7"]
