@@ -1,8 +1,9 @@
-"""The Python of the README and of the site's pages runs, with four epochs at most."""
+"""The Python of the README and of the site's pages runs, with few steps."""
 
 import ast
 import functools
 import importlib.util
+import inspect
 import re
 import sys
 import tomllib
@@ -14,6 +15,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TENSORFLOW_ONLY = ("docs/serving.md", "docs/tabular.md")
+# Of many steps, which take longer than to trace one.
+TRACED = ("README.md", "docs/quickstart.md", "docs/replicate.md", "docs/experiments.md")
 # Of commands and the framework in scripts/, which know no backend.
 OF_SCRIPTS = ("docs/experiments.md", "docs/papers.md")
 
@@ -36,24 +39,33 @@ def pages():
 
 
 def shortened(fit):
-    """Training for four epochs at most: more of them run no other line of a page."""
+    """Training for four epochs of five steps: more run no other line of a page."""
 
     @functools.wraps(fit)  # With its signature.
-    def short(model, *arguments, epochs=1, **others):
-        return fit(model, *arguments, epochs=min(epochs, 4), **others)
+    def short(*arguments, **named):
+        given = inspect.signature(fit).bind(*arguments, **named).arguments
+        rows = 5 * given.get("batch_size", 32)
+        if given.get("y") is not None:
+            for name in {"x", "y", "sample_weight"} & {*given}:
+                given[name] = keras.tree.map_structure(
+                    lambda data: data if data is None else data[:rows], given[name]
+                )
+        return fit(**given | {"epochs": min(given.get("epochs", 1), 4)})
 
     return short
 
 
 # Chinese pages have the code of the English ones, as a test below sees.
-@pytest.mark.traced
 @pytest.mark.parametrize(
     "page",
     [
-        pytest.param(page, marks=[pytest.mark.backend_independent] * in_scripts)
+        pytest.param(
+            page,
+            marks=[pytest.mark.backend_independent] * (page in OF_SCRIPTS)
+            + [pytest.mark.traced] * (page in TRACED),
+        )
         for page in pages()
         if not page.endswith(".zh.md")
-        for in_scripts in [page in OF_SCRIPTS]
     ],
 )
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
