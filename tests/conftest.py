@@ -58,8 +58,9 @@ def patched(name):
 
 
 WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
-# Tests of code that no backend runs, or that chooses the backend of a new process.
-# `make test-backends` leaves them out.
+# Tests of code that no backend runs, that chooses the backend of a new process, or that
+# only calls what other tests run on each backend. `make test-backends` leaves them out,
+# but for those that are named `..._on_every_backend`.
 BACKEND_INDEPENDENT = (
     "datasets/",
     "docs/",
@@ -72,10 +73,15 @@ BACKEND_INDEPENDENT = (
     "experiments/test_search.py",
     "experiments/test_set_fields.py",
     "papers/data/",
+    "papers/test_copied_experts.py",
     "papers/test_coverage.py",
+    "papers/test_domains.py",
     "papers/test_pages.py",
     "plots/",
+    "scripts/test_census_benchmark.py",
+    "scripts/test_ranking.py",
     "scripts/test_reproduce.py",
+    "scripts/test_table_training.py",
     "test_import.py",
     "test_methods_page.py",
     "test_registry.py",
@@ -102,7 +108,8 @@ def pytest_collection_modifyitems(items):
         return item.path.relative_to(pathlib.Path(__file__).parent).as_posix()
 
     for item in items:
-        if place(item).startswith(BACKEND_INDEPENDENT):
+        everywhere = item.name.partition("[")[0].endswith("on_every_backend")
+        if place(item).startswith(BACKEND_INDEPENDENT) and not everywhere:
             item.add_marker(pytest.mark.backend_independent)
     items.sort(key=lambda item: not place(item).startswith(LONGEST))
 

@@ -61,9 +61,9 @@ def test_a_step_needs_what_was_planned(eight, devices, dispatch):
     found = eight[f"needed, {devices}, {dispatch}"]
     state, planned = found["state"]
     assert 0 <= state - planned <= 60  # Steps, metrics and seeds.
-    # The plan leaves out what is small, and copies. XLA may keep half a percent less.
+    # The plan leaves out what is small, and copies. XLA may need a little less.
     ratio = {name: real / planned for name, (real, planned) in found.items()}
-    assert 1 <= ratio["sent"] <= 1.1
+    assert 0.99 <= ratio["sent"] <= 1.1
     assert 0.99 <= ratio["activations"] <= 1.7
 
 
