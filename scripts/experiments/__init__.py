@@ -1,5 +1,15 @@
 """Experiments: a frozen config, tuned and run seed by seed, and a page of results."""
 
+from experiments.claims import (
+    AsHigh,
+    Claim,
+    Equal,
+    Fact,
+    Higher,
+    Untestable,
+    WithinRules,
+    not_run,
+)
 from experiments.compare import NOT_RUN, Gap, gap_of
 from experiments.experiment import Experiment, Job, preset
 from experiments.judging import (
@@ -25,18 +35,26 @@ __all__ = [
     "NIL",
     "NOT_RUN",
     "UNTESTABLE",
+    "AsHigh",
+    "Claim",
+    "Equal",
     "Experiment",
+    "Fact",
     "Gap",
+    "Higher",
     "Job",
     "Judged",
     "Results",
     "Run",
     "TrainingRun",
+    "Untestable",
+    "WithinRules",
     "all_hold",
     "all_positive",
     "fill_template",
     "gap_of",
     "most",
+    "not_run",
     "preset",
     "reproduce",
     "set_fields",

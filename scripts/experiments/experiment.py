@@ -3,8 +3,10 @@
 import abc
 import dataclasses
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple
+
+from experiments.claims import Claim
 
 TRIAL_SEED = 1_000_000  # Trials have seeds from here on. They are not reported.
 
@@ -162,6 +164,16 @@ class Experiment(abc.ABC):
             them. Tuning minimizes the `"objective"`. Settings for which `"admissible"`
             is false are not chosen.
         """
+
+    @property
+    def claims(self) -> Iterable[Claim]:
+        """The claims of its page, each with a test."""
+        return ()
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What its template may name besides attributes: see `template`."""
+        return {}
 
     @property
     def source(self):

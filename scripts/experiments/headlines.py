@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
+from experiments.claims import STAND_IN, count
 from experiments.compare import NOT_RUN
 from experiments.judging import INADMISSIBLE, NIL, UNTESTABLE, all_hold
-from experiments.template import STAND_IN, count
 
 WORDS = {
     True: "holds",
@@ -33,7 +33,7 @@ class Headline(NamedTuple):
 
 
 def cells(headline, claims, places):
-    """The cells of a `Headline`, by `Claim`s and titles of pages by experiment.
+    """The cells of a `Headline`, by `Found` claims and titles of pages by experiment.
 
     It holds if all of its claims do that can be tested here.
     """

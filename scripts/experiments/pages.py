@@ -4,13 +4,13 @@ import collections
 import pathlib
 
 from dselectk_keras.plots.style import save_figure
+from experiments.claims import HOLDS, count
 from experiments.files import write_whole
 from experiments.headlines import COLUMNS, cells
 from experiments.plan import cost
 from experiments.reproduce import in_words
-from experiments.results import format_mean
 from experiments.search import best_settings
-from experiments.template import HOLDS, VERDICTS, count, fill_template
+from experiments.template import VERDICTS, fill_template, table
 
 MARK = "<!-- Generated from the results of its runs; do not edit. -->\n"
 
@@ -106,20 +106,6 @@ def _joined(places):
         f"{kind}s {', '.join(most)} and {last}" if most else f"{kind} {last}"
         for kind, (*most, last) in numbers.items()
     )
-
-
-def table(columns, rows):
-    """A table in Markdown."""
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
-
-
-def _cell(value):
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return format_mean(value, float("nan"))
-    return str(value).replace("\n", " ").replace("|", "\\|")
 
 
 def _title(experiment):

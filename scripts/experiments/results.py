@@ -217,6 +217,11 @@ def format_mean(mean, error, digits=3):
     return text if math.isnan(error) else f"{text} ± {error:.{decimals}f}"
 
 
+def how_many(flags):
+    """How many of some booleans are true, as text."""
+    return f"{np.sum(flags)} of {len(flags)}"
+
+
 def _tuples(value):
     """The settings of a file: JSON has lists in place of their tuples."""
     if isinstance(value, dict):

@@ -2,8 +2,8 @@
 
 import pytest
 
+from experiments.claims import Found
 from experiments.headlines import Headline, cells
-from experiments.template import Claim
 
 PLACES = {"one": "Table 1", "other": "Figure 2"}
 
@@ -11,7 +11,7 @@ PLACES = {"one": "Table 1", "other": "Figure 2"}
 def claims(*kinds):
     """Claims that begin with their number."""
     return [
-        Claim([], holds, stand_in=stand_in, said=("Section 1", f"{i} is so."))
+        Found([], holds, stand_in=stand_in, said=("Section 1", f"{i} is so."))
         for i, (holds, stand_in) in enumerate(kinds, start=1)
     ]
 

@@ -198,7 +198,7 @@ def is_binary_by(results, arm, percent):
 def binary_after(results, arm):
     """After what share of the steps S(Z) is binary, as text; nothing if it is not."""
     text = results.text(arm, "decided", scale=100)
-    return text and f", after {text} %"
+    return text and f", after {text} % of the steps"
 
 
 def movement(steps, weights, seed, points):
@@ -238,11 +238,6 @@ def cost(weights, binary):
         opened = np.flatnonzero(~binary.all(axis=(1, 2)))
         found["decided"] = float((opened.max(initial=-1) + 1) / (len(binary) - 1))
     return found
-
-
-def how_many(flags):
-    """How many of some booleans are true, as text."""
-    return f"{np.sum(flags)} of {len(flags)}"
 
 
 def words(settings):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any
 
 import keras
@@ -159,6 +160,12 @@ class MovieLensExperiment(Experiment):
         model.compile(keras.optimizers.Adagrad(learning_rate))
         return model
 
+    @property
+    def num_steps(self):
+        """The training steps of a run."""
+        examples = self.num_train or self.all_train
+        return self.epochs[0] * math.ceil(examples / self.batch_size)
+
     def followed(self, alpha, start=TOP_K):
         """The arms of static DSelect-k and static Top-k, of one start."""
         return name_arm(STATIC, alpha), name_arm(start, alpha)
@@ -167,6 +174,14 @@ class MovieLensExperiment(Experiment):
         """For each reported run of static DSelect-k, whether it has decided."""
         arms = (self.followed(alpha)[0] for alpha in self.alphas)
         return _gates.within_rules(results, *arms)
+
+    @property
+    def fields(self):
+        return {
+            "binary_at_end": lambda r: (
+                f"{self.kept(r).sum()} of the {len(self.kept(r))}"
+            )
+        }
 
 
 class Settings(settings.Settings):

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import Experiment, preset
+from experiments import Claim, Experiment, preset
 from papers import citations
 
 SCALE = 6.0  # Of the logistic function's input.
@@ -43,6 +43,50 @@ class Fig4(Experiment):
     def outside(self, results):
         """Which points are outside of the fractional region."""
         return np.abs(curve(results, SMOOTH)[0]) >= self.gamma / 2
+
+    @property
+    def claims(self):
+        yield Claim(
+            "Section 3.1.3; Figure 4",
+            "The smooth step is 0 or 1 exactly for inputs of a large enough size, from "
+            "gamma / 2 on; the logistic function is not.",
+            lambda r: (
+                f"Of the points drawn, {r.mean(SMOOTH, 'exact'):.0%} and "
+                f"{r.mean(LOGISTIC, 'exact'):.0%} are exactly 0 or 1."
+            ),
+            lambda r: (
+                np.isin(curve(r, SMOOTH)[1][self.outside(r)], (0, 1)).all()
+                and r.mean(LOGISTIC, "exact") == 0
+            ),
+        )
+        yield Claim(
+            "Section 3.1.3; Figure 4",
+            "Both are S-shaped and similar.",
+            lambda r: (
+                f"The largest difference is {apart(r):.3f}, and both rise everywhere "
+                "or are flat."
+            ),
+            lambda r: (
+                apart(r) < 0.1
+                and all((np.diff(curve(r, arm)[1]) >= 0).all() for arm in self.arms)
+            ),
+        )
+        yield Claim(
+            "Section 3.1.3",
+            "The smooth step is continuously differentiable: its slope is 0 at both "
+            "ends of the fractional region.",
+            lambda r: (
+                "The largest slope between points outside of it is "
+                f"{slope(r, self.outside(r)):.3g}; it is {slope(r):.3g} at the centre."
+            ),
+            lambda r: slope(r, self.outside(r)) == 0 and slope(r) > 1,
+        )
+
+    @property
+    def fields(self):
+        return {
+            "SCALE": SCALE,
+        }
 
     def draw_functions(self, results):
         curves = {arm: curve(results, arm) for arm in self.arms}

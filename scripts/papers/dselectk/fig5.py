@@ -1,6 +1,7 @@
 """Figure 5: error and shared experts against the number of tasks."""
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -12,17 +13,21 @@ import numpy as np
 import dselectk_keras as dk
 from experiments import (
     INADMISSIBLE,
+    Claim,
     Experiment,
+    WithinRules,
+    all_hold,
     all_positive,
     compare,
     drawing,
+    gap_of,
     preset,
     train_jobs,
 )
-from experiments.results import NotRunError
+from experiments.results import NotRunError, format_mean, how_many
 from experiments.train_jobs import gate_history
 from papers import citations
-from papers.dselectk._gates import KERAS_START
+from papers.dselectk._gates import KERAS_START, within_rules, words
 
 K = 4  # The experts that made the labels of a task, and as many may a gate use.
 UNITS = 4  # The ReLU units whose sum is an expert.
@@ -35,6 +40,16 @@ OURS, TOP_K, KERAS = "DSelect-k", "Top-k", "Top-k, Keras' start"
 STARTS = {TOP_K: "Top-k starts in ±0.05", KERAS: "Top-k has Keras' start"}
 ABLATIONS = ("Ablation (annealing)", "Ablation (entropy)")
 PAPER = (OURS, *STARTS, *ABLATIONS)  # Others are for the largest number of tasks only.
+ASKED = {
+    # field of the page: method of ours
+    "noisy": "noisy Top-k",
+    "dense_first": "Top-k, dense first",
+    "recipe": "DSelect-k, recipe",
+    "recipe_gamma": "DSelect-k, recipe, gamma 1",
+    "softmax_selectors": "softmax selectors, recipe",
+    "by_fit": "chosen by fit",
+    "by_fit_untuned": "chosen by fit, untuned",
+}
 WORDS = {
     # number: place in the figure; how DSelect-k's is, and what
     "mse": ("left", "lower", "test error"),
@@ -269,6 +284,21 @@ class Fig5(Experiment):
             for fewer, more in itertools.pairwise(means)
         )
 
+    def experts_used(self, results):
+        """How many experts a task uses, by method, as text."""
+        arms = {name: self.at_most(name) for name in PAPER}
+        texts = (f"{name} {results.text(arms[name], 'experts')}" for name in arms)
+        return "; ".join(texts)
+
+    def uses_as_many(self, results):
+        """Whether an ablation uses about two experts, and the others about four."""
+        few, *four = (
+            results.values(self.at_most(name), "experts")
+            for name in (ABLATIONS[1], OURS, *STARTS)
+        )
+        near = (gap_of(values - K).is_zero(0.5) for values in four)
+        return all_hold([all_positive([gap_of(3 - few)]), *near])
+
     def asked(self, results, name):
         """The numbers of a method of ours, and of the paper's that it is like."""
         texts = []
@@ -280,6 +310,191 @@ class Fig5(Experiment):
                 f"unrelated {unrelated}"
             )
         return "; ".join(texts)
+
+    @property
+    def claims(self):
+        ours = self.at_most(OURS)
+        for start, begins in STARTS.items():
+            for n, (place, better, what) in WORDS.items():
+                yield Claim(
+                    f"Appendix C.1, results; Figure 5, {place}",
+                    f"DSelect-k has a {better} {what} than Top-k, for every number of "
+                    "tasks.",
+                    lambda r, begins=begins, n=n, start=start: (
+                        f"{begins}. {self.against(r, n, start)}."
+                    ),
+                    lambda r, n=n, start=start: self.is_better(r, n, start),
+                )
+        for start, begins in STARTS.items():
+            for n, (_, _, what) in WORDS.items():
+                yield Claim(
+                    "Appendix C.1, results",
+                    f"DSelect-k's advantage over Top-k in the {what} grows with the "
+                    "number of tasks.",
+                    lambda r, begins=begins, n=n, start=start: (
+                        f"{begins}. Advantage: "
+                        + ", ".join(
+                            f"{count} tasks: {format_mean(gap.mean, np.nan)}"
+                            for count, gap in self.advantages(r, n, start).items()
+                        )
+                        + "."
+                    ),
+                    WithinRules(lambda r, n=n, start=start: self.grows(r, n, start)),
+                )
+        for start, begins in STARTS.items():
+            theirs = self.at_most(start)
+            yield Claim(
+                "Appendix C.1, results",
+                f"At {self.most_tasks} tasks DSelect-k's error is more than 40 % below "
+                "Top-k's.",
+                lambda r, begins=begins, theirs=theirs: (
+                    f"{begins}: {1 - ratio(r, ours, theirs, 'mse'):.0%} below: "
+                    f"{r.text(ours, 'mse')} against {r.text(theirs, 'mse')}."
+                ),
+                WithinRules(
+                    lambda r, theirs=theirs: is_times(r, theirs, ours, "mse", 1 / 0.6)
+                ),
+                number="over 40 %",
+            )
+        for start, begins in STARTS.items():
+            theirs = self.at_most(start)
+            yield Claim(
+                "Appendix C.1, results",
+                f"At {self.most_tasks} tasks DSelect-k's Jaccard index of related "
+                "tasks is 76 % above Top-k's.",
+                lambda r, begins=begins, theirs=theirs: (
+                    f"{begins}: {ratio(r, ours, theirs, 'related') - 1:+.0%}: "
+                    f"{r.text(ours, 'related')} against {r.text(theirs, 'related')}."
+                ),
+                WithinRules(
+                    lambda r, theirs=theirs: is_times(r, ours, theirs, "related", 1.76)
+                ),
+                number="76 %",
+            )
+        for n, (place, better, what) in WORDS.items():
+            yield Claim(
+                f"Appendix C.1, results; Figure 5, {place}",
+                f"DSelect-k has a {better} {what} than both ablations, for every "
+                "number of tasks.",
+                lambda r, n=n: f"{self.against(r, n, *ABLATIONS)}.",
+                lambda r, n=n: self.is_better(r, n, *ABLATIONS),
+            )
+        yield Claim(
+            "Appendix C.1, results; Figure 5, middle and right",
+            "For every method, both Jaccard indices fall with the number of tasks. "
+            "(Top-k with both starts.)",
+            lambda r: (
+                "; ".join(
+                    f"{name}: "
+                    + ", ".join(format_mean(gap.mean, np.nan) for gap in gaps)
+                    for name, gaps in self.falling(r).items()
+                )
+                + "."
+            ),
+            WithinRules(self.falls),
+        )
+        yield Claim(
+            "Appendix C.1, results",
+            "Ablation (entropy) often selects about two experts; DSelect-k and Top-k "
+            "select four. (It holds here if the means are below 3, and within 0.5 of "
+            "four.)",
+            lambda r: (
+                f"Experts per task at {self.most_tasks} tasks, after {self.epochs} "
+                f"epochs: {self.experts_used(r)}. A gate that uses more than {K} has "
+                "not become binary: this is refuted at this length, whatever the rules."
+            ),
+            self.uses_as_many,
+            number="about 2; 4; 4",
+        )
+
+    def table_all_numbers(self, results):
+        return [
+            [
+                "method",
+                "tasks",
+                "test MSE",
+                "experts per task",
+                "Jaccard, related",
+                "Jaccard, unrelated",
+                "share of binary selectors",
+                "seeds within the rules",
+            ],
+            *(
+                [
+                    method,
+                    count,
+                    results.text(arm, "mse"),
+                    results.text(arm, "experts"),
+                    results.text(arm, "related"),
+                    results.text(arm, "unrelated"),
+                    results.text(arm, "binary"),
+                    how_many(within_rules(results, arm)),
+                ]
+                for arm, (method, count) in self.arms.items()
+            ),
+            *(
+                [
+                    "random",
+                    count,
+                    "",
+                    float(K),
+                    index,
+                    index if count > GROUP else None,
+                    "",
+                    "",
+                ]
+                for count in self.tasks
+                for index in [random_jaccard(count // 4)]
+            ),
+        ]
+
+    def table_every_setting_tried(self, results):
+        return [
+            [
+                "method",
+                "settings",
+                "validation MSE",
+                "experts per task",
+                "share of binary selectors",
+                "within the rules",
+            ],
+            *(
+                [
+                    method,
+                    words(run.settings),
+                    run.numbers["objective"],
+                    run.numbers["experts"],
+                    run.numbers.get("binary"),
+                    "yes" if run.numbers["admissible"] else "no",
+                ]
+                for method in self.compared
+                for run in results.of(self.at_most(method), tuning=True)
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return {
+            "K": K,
+            "TEMPERATURES": TEMPERATURES,
+            "SOFTMAX_ZERO": SOFTMAX_ZERO,
+            "rates": METHODS[TOP_K].rates,
+            "gammas": METHODS[OURS].space["gamma"],
+            "entropies": METHODS[OURS].space["entropy"],
+            "ablation_entropies": METHODS[ABLATIONS[1]].space["entropy"],
+            "recipe_error": lambda r: self.recipe_against(r, "mse"),
+            "recipe_related": lambda r: self.recipe_against(r, "related"),
+            "binary_trials": lambda r: " of the ".join(
+                str(count)
+                for arms in [self.arms_of(OURS).values()]
+                for kept in [within_rules(r, *arms, tuning=True)]
+                for count in (kept.sum(), len(kept))
+            ),
+            **{
+                name: functools.partial(self.asked, name=method)
+                for name, method in ASKED.items()
+            },
+        }
 
     def draw_tasks(self, results):
         figure, axes = drawing.import_pyplot().subplot_mosaic(
@@ -328,6 +543,17 @@ class Fig5(Experiment):
 def name_arm(method, num_tasks):
     """The name of an arm."""
     return f"{method}, {num_tasks} tasks"
+
+
+def ratio(results, arm, other, number):
+    """The mean of a number, relative to that of another arm."""
+    return results.mean(arm, number) / results.mean(other, number)
+
+
+def is_times(results, arm, other, number, factor):
+    """Whether a number is more than so many times that of another arm."""
+    mine, theirs = results.pairs(arm, other, number)
+    return all_positive([gap_of(mine - factor * theirs)])
 
 
 def random_jaccard(num_experts):

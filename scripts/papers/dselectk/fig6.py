@@ -3,6 +3,9 @@
 import dataclasses
 
 from dselectk_keras.plots import plot_gate_weights
+from experiments import Claim, Higher, Untestable, most
+from experiments.results import how_many
+from papers.dselectk._gates import JUMP, STARTS, within_rules
 from papers.dselectk._movielens import MovieLensExperiment
 
 LATE = 0.9  # A jump after this fraction of a run is at its end.
@@ -20,6 +23,76 @@ class Fig6(MovieLensExperiment):
     def alpha(self):
         """The weight of the task `watched` that is drawn: the one in the middle."""
         return self.alphas[len(self.alphas) // 2]
+
+    @property
+    def claims(self):
+        for start, begins in STARTS.items():
+            ours, theirs = self.followed(self.alpha, start)
+            yield Claim(
+                "Appendix C.2.1; Figure 6",
+                "Top-k has frequent jumps: in one step a weight changes abruptly from "
+                "a nonzero value to zero.",
+                lambda r, begins=begins, ours=ours, theirs=theirs: (
+                    f"{begins}. Steps with a jump: {r.text(theirs, 'jumps')} with "
+                    f"Top-k, {r.text(ours, 'jumps')} with DSelect-k."
+                ),
+                Higher(theirs, ours, by="jumps"),
+            )
+        for start, begins in STARTS.items():
+            ours, theirs = self.followed(self.alpha, start)
+            yield Claim(
+                "Appendix C.2.1; Figure 6",
+                "Top-k's jumps go on to the end of training.",
+                lambda r, begins=begins, theirs=theirs: (
+                    f"{begins}. The last jump is at {r.text(theirs, 'last_jump')} of "
+                    f"the run; after {LATE} of it in "
+                    f"{how_many(r.values(theirs, 'last_jump') > LATE)} runs."
+                ),
+                lambda r, theirs=theirs: most(r.values(theirs, "last_jump") > LATE),
+                number="to around step 100,000",
+            )
+        ours, theirs = self.followed(self.alpha)
+        yield Claim(
+            "Appendix C.2.1; Figure 6",
+            "DSelect-k's weights have smooth transitions.",
+            lambda r: (
+                f"Steps with a jump: {r.text(ours, 'jumps')}, all of them in the first "
+                f"{r.values(ours, 'last_jump').max():.1%} of the run. The largest "
+                f"change of a weight in one step: {r.text(ours, 'largest')} with "
+                f"DSelect-k, {r.text(theirs, 'largest')} with Top-k. Within the rule "
+                f"that S(Z) is binary: {how_many(within_rules(r, ours))} runs of "
+                "DSelect-k."
+            ),
+            Untestable(
+                f"The paper gives no threshold of a jump; {JUMP} is ours. With a "
+                "hundredth of the paper's steps, each step changes more.",
+                lambda r: (r.values(ours, "jumps") == 0).all(),
+            ),
+        )
+
+    def table_moves(self, results):
+        return [
+            (
+                "gate | largest change | steps with a jump | last jump | experts at "
+                "the end | test loss"
+            ),
+            *(
+                [
+                    arm,
+                    results.text(arm, "largest"),
+                    results.text(arm, "jumps"),
+                    results.text(arm, "last_jump"),
+                    results.text(arm, "experts"),
+                    results.text(arm, "loss", 4),
+                ]
+                for arm, (method, _) in self.arms.items()
+                if method.is_followed
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return super().fields | {"JUMP": JUMP}
 
     def draw_dselect_k(self, results):
         return _draw(results, self.followed(self.alpha)[0])

@@ -3,16 +3,30 @@
 import dataclasses
 import itertools
 
-from experiments import INADMISSIBLE, NIL, Results, all_hold
+from experiments import INADMISSIBLE, NIL, Claim, Results, all_hold
+from experiments.plan import price
+from experiments.results import how_many
 from papers.dselectk import _gates
-from papers.dselectk._gates import METHODS, STATIC, TOP_K, TOP_K_KERAS
+from papers.dselectk._gates import (
+    METHODS,
+    MOST_EXPECTED,
+    STARTS,
+    STATIC,
+    TOP_K,
+    TOP_K_KERAS,
+    listed,
+    with_start,
+    within_rules,
+)
 from papers.dselectk._gumbel import GUMBEL, Gumbel
 from papers.dselectk._movielens import MovieLensExperiment, name_arm
 
 OURS = (STATIC, "DSelect-k, per-example")
 STATIC_GATES = (STATIC, TOP_K, TOP_K_KERAS, "Gumbel-softmax, static")
 SOFTMAX = "softmax, per-example"
+WITHIN = "runs within the rules"
 RIVALS = [name for name in METHODS if name not in OURS]
+GATES = RIVALS[:-1]  # Without the shared bottom.
 SPARSE_GATES = [name for name, method in METHODS.items() if method.is_sparse]
 
 
@@ -48,10 +62,27 @@ class Table1And5(MovieLensExperiment):
         )
         return [all_hold([each]) for each in judged]
 
+    def static_wins(self, results, start):
+        """The same, of DSelect-k and the other static sparse gates."""
+        rivals = with_start(STATIC_GATES[1:], start)
+        return self.by_alpha(results, [STATIC], rivals)
+
+    def sparse_wins(self, results, start):
+        """The same, of the sparse gates and softmax."""
+        return self.by_alpha(results, with_start(SPARSE_GATES, start), [SOFTMAX])
+
     def lowest(self, results, names, alpha):
         """The method of the lowest mean loss, or "none"."""
         means = {n: results.mean(name_arm(n, alpha), "loss") for n in names}
         return min(means, key=means.__getitem__, default="none")
+
+    def best(self, results, names):
+        """The method of the lowest mean loss within the rules by alpha, as text."""
+        own = ([n for n in names if self.counts(results, n, a)] for a in self.alphas)
+        return "; ".join(
+            f"alpha {a}: {self.lowest(results, counted, a)}"
+            for a, counted in zip(self.alphas, own, strict=True)
+        )
 
     def better(self, results, alpha):
         """The DSelect-k gates of the lower loss, of those that count if some do.
@@ -78,6 +109,12 @@ class Table1And5(MovieLensExperiment):
             for alpha in self.alphas
             for name in self.better(results, alpha)
         ]
+
+    def counted_wins(self, results, others, number):
+        """How many of these comparisons came out how, as text."""
+        return counted(
+            found[-1] for found in self.better_against(results, others, number)
+        )
 
     def better_wins(self, results, others, number):
         """Whether a better gate is lower than others for each alpha.
@@ -122,6 +159,153 @@ class Table1And5(MovieLensExperiment):
             for name in self.compared
             if not any(self.counts(results, name, alpha) for alpha in self.alphas)
         ]
+
+    @property
+    def claims(self):
+        for start, begins in STARTS.items():
+            yield Claim(
+                "Section 4.1, first result; Table 1",
+                "For every alpha, one of the two DSelect-k gates has a lower test loss "
+                "than every competing method.",
+                lambda r, begins=begins, start=start: (
+                    f"{begins}. The better of the two, or both if either may be: "
+                    f"{self.of_better(r, 'loss', 4)}. Against all others: "
+                    f"{self.counted_wins(r, with_start(RIVALS, start), 'loss')}."
+                ),
+                lambda r, start=start: self.better_wins(
+                    r, with_start(RIVALS, start), "loss"
+                ),
+            )
+        for start, begins in STARTS.items():
+            yield Claim(
+                "Section 4.1, first result; Table 1",
+                "For every alpha, the same gate selects fewer experts than every "
+                "competing gate.",
+                lambda r, begins=begins, start=start: (
+                    f"{begins}. The better of the two, or both if either may be: "
+                    f"{self.of_better(r, 'experts')}. Against all others: "
+                    f"{self.counted_wins(r, with_start(GATES, start), 'experts')}."
+                ),
+                lambda r, start=start: self.better_wins(
+                    r, with_start(GATES, start), "experts"
+                ),
+            )
+        for start, begins in STARTS.items():
+            yield Claim(
+                "Section 4.1, second result; Table 1",
+                "Of the three static sparse gates none wins for every alpha.",
+                lambda r, begins=begins, start=start: (
+                    f"{begins}. Lowest mean test loss of those within the rules: "
+                    f"{self.best(r, with_start(STATIC_GATES, start))}."
+                ),
+                lambda r, start=start: self.no_winner(
+                    r, with_start(STATIC_GATES, start)
+                ),
+            )
+        for start, begins in STARTS.items():
+            yield Claim(
+                "Section 4.1, second result; Table 1",
+                "DSelect-k (static) has a lower loss than both Top-k (static) and "
+                "Gumbel-softmax for two of the three alphas.",
+                lambda r, begins=begins, start=start: (
+                    f"{begins}. For the alphas: {counted(self.static_wins(r, start))}."
+                ),
+                lambda r, start=start: at_least(2, self.static_wins(r, start)),
+                number="2 of 3",
+            )
+        for start, begins in STARTS.items():
+            yield Claim(
+                "Section 4.1, third result; Table 1",
+                "The DSelect-k and Top-k gates have a lower loss than the softmax "
+                "gate, for every alpha.",
+                lambda r, begins=begins, start=start: (
+                    f"{begins}. For the alphas: {counted(self.sparse_wins(r, start))}."
+                ),
+                lambda r, start=start: self.lower(
+                    r, with_start(SPARSE_GATES, start), [SOFTMAX]
+                ),
+            )
+        yield Claim(
+            "Section 4.2, Results, on MovieLens",
+            "DSelect-k (per-example) improves on DSelect-k (static); for which alpha "
+            "is not said. (One counts.)",
+            lambda r: f"{counted(self.by_alpha(r, OURS[1:], [STATIC]))}.",
+            lambda r: at_least(1, self.by_alpha(r, OURS[1:], [STATIC])),
+        )
+
+    def table_1(self, results):
+        return [
+            [
+                "gate",
+                *(
+                    column
+                    for alpha in self.alphas
+                    for column in (f"loss, alpha {alpha}", "experts", WITHIN)
+                ),
+            ],
+            *(
+                [
+                    name,
+                    *(
+                        cell
+                        for arm in [name_arm(name, alpha) for alpha in self.alphas]
+                        for cell in (
+                            results.text(arm, "loss", 4),
+                            results.text(arm, "experts") or "one network",
+                            how_many(within_rules(results, arm)),
+                        )
+                    ),
+                ]
+                for name in self.compared
+            ),
+        ]
+
+    def table_5(self, results):
+        return [
+            (
+                "gate | alpha | task 1: accuracy | task 1: cross-entropy | task 1: AUC "
+                "| task 2: squared error"
+            ),
+            *(
+                [
+                    name,
+                    f"{alpha}",
+                    results.text(arm, "watched_accuracy", 4),
+                    results.text(arm, "watched_loss", 4),
+                    results.text(arm, "watched_auc", 4),
+                    results.text(arm, "rating_mse", 4),
+                ]
+                for alpha in self.alphas
+                for name in self.compared
+                for arm in [name_arm(name, alpha)]
+            ),
+        ]
+
+    def table_finer(self, results):
+        epochs, more = map(listed, (self.presets()["cpu"].epochs, Gumbel.epochs))
+        columns = "of these with an open expert", "test loss", "experts"
+        return [
+            [
+                "alpha",
+                f"the paper's grid, {epochs} epochs: settings within the rules",
+                *columns,
+                f"finer grid, {more} epochs: settings within the rules",
+                *columns,
+            ],
+            *([f"{alpha}", *cells] for alpha, cells in self.finer(results)),
+        ]
+
+    @property
+    def fields(self):
+        sizes = {name: e.embedding * e.units for name, e in self.presets().items()}
+        return {
+            "MOST_EXPECTED": MOST_EXPECTED,
+            "finer_lambdas": lambda r: Gumbel.sparsities if self.finer(r) else None,
+            "finer_epochs": max(Gumbel.epochs),
+            "price": lambda r: price(r, epochs=(20,)),
+            "larger": sizes["paper"] / sizes["cpu"],
+            "without_rules": lambda r: "; ".join(self.out_of_rules(r)) or None,
+        }
 
 
 def counted(judged):

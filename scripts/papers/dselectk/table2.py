@@ -7,13 +7,33 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import Experiment, preset, stand_in, train_jobs
+from experiments import (
+    Claim,
+    Experiment,
+    WithinRules,
+    all_hold,
+    preset,
+    stand_in,
+    train_jobs,
+)
+from experiments.plan import price
+from experiments.results import how_many
 from experiments.train_jobs import gate_history
 from experiments.training_run import make_tasks
 from papers import citations
 from papers.data import multi_mnist
 from papers.dselectk import _gates
-from papers.dselectk._gates import METHODS, STATIC, TOP_K, TOP_K_KERAS
+from papers.dselectk._gates import (
+    METHODS,
+    STARTS,
+    STATIC,
+    TOP_K,
+    TOP_K_KERAS,
+    binary_after,
+    is_binary_by,
+    with_start,
+    within_rules,
+)
 
 TITLES = {"multi_mnist": "Multi-MNIST", "multi_fashion": "Multi-Fashion"}
 IMAGES = {"multi_mnist": "mnist", "multi_fashion": "fashion_mnist"}
@@ -67,6 +87,11 @@ class Table2(Experiment):
             for dataset in self.datasets
             for name, method in _gates.methods_of(self).items()
         }
+
+    @property
+    def num_steps(self):
+        """The training steps of a run of the first length."""
+        return self.epochs[0] * -(-self.num_train // self.batch_size)
 
     def space(self, arm):
         _, method = self.arms[arm]
@@ -130,6 +155,135 @@ class Table2(Experiment):
         model.compile(keras.optimizers.Adam(learning_rate))
         return model
 
+    @property
+    def claims(self):
+        mnist, fashion = TITLES
+        both = [*((name, 100) for name, _ in ACCURACIES), ("experts", 1)]
+        for start, begins in STARTS.items():
+            yield Claim(
+                "Section 4.2; Table 2, Multi-MNIST",
+                "DSelect-k (static) is better than Top-k and Gumbel-softmax in the "
+                "accuracies of both tasks and in the number of experts.",
+                lambda r, begins=begins, start=start: (
+                    f"{begins}. Accuracies (%) and experts. "
+                    + shown(r, mnist, [STATIC, *with_start(RIVALS, start)], both)
+                ),
+                lambda r, start=start: below(
+                    r,
+                    mnist,
+                    with_start(RIVALS, start),
+                    [*ACCURACIES, ("experts",)],
+                ),
+            )
+        for start, begins in STARTS.items():
+            yield Claim(
+                "Section 4.2; Table 2, Multi-MNIST",
+                "DSelect-k (static) improves task 2's accuracy by over 1 % over Top-k "
+                "(static). (We read percentage points.)",
+                lambda r, begins=begins, start=start: (
+                    f"{begins}. By {above(r, start):2} %."
+                ),
+                lambda r, start=start: below(
+                    r, mnist, [start], [("accuracy_bottom_right", -100, -1)]
+                ),
+                number="over 1 %",
+            )
+        yield Claim(
+            "Section 4.2; Table 2, Multi-MNIST",
+            "DSelect-k (static) comes close to the softmax gate, with fewer experts. "
+            "(Close: here, the error is higher by less than one percentage point.)",
+            lambda r: (
+                "Errors (%) and experts. "
+                + shown(r, mnist, [STATIC, SOFTMAX], [("error", 100), both[-1]])
+            ),
+            lambda r: below(r, mnist, [SOFTMAX], [("error", 1, 0.01), ("experts",)]),
+            number="1.7 and 8 experts",
+        )
+        yield Claim(
+            "Section 4.2; Table 2, Multi-MNIST",
+            "DSelect-k (per-example) is not better than DSelect-k (static). (It holds "
+            "here if its error is higher.)",
+            lambda r: (
+                "Errors (%). "
+                + shown(r, mnist, [STATIC, PER_EXAMPLE], [("error", 100)])
+            ),
+            lambda r: below(r, mnist, [PER_EXAMPLE], [("error",)]),
+        )
+        for start, begins in STARTS.items():
+            yield Claim(
+                "Section 4.2; Table 2, Multi-Fashion",
+                "DSelect-k (static) has the best accuracy of all methods.",
+                lambda r, begins=begins, start=start: (
+                    f"{begins}. Errors (%). "
+                    + shown(r, fashion, with_start(METHODS, start), [("error", 100)])
+                ),
+                lambda r, start=start: below(
+                    r,
+                    fashion,
+                    set(with_start(METHODS, start)) - {STATIC},
+                    [("error",)],
+                ),
+            )
+        for dataset, (steps, flops) in TABLE_4.items():
+            for start, begins in STARTS.items():
+                ours = arm_name(dataset, STATIC)
+                yield Claim(
+                    f"Table 4, {TITLES[dataset]}",
+                    f"S(Z) is binary after {steps} % of the training steps, and "
+                    f"training takes {'less' if flops < 1 else 'more'} FLOPS than with "
+                    "Top-k. (It holds here if S(Z) is binary as early in every run, "
+                    f"and {'fewer' if flops < 1 else 'more'} experts are evaluated per "
+                    "step than with Top-k.)",
+                    lambda r, begins=begins, dataset=dataset, ours=ours, start=start: (
+                        f"{begins}. Binary in {how_many(within_rules(r, ours))} "
+                        f"runs{binary_after(r, ours)}; experts evaluated per step: "
+                        f"{r.text(ours, 'evaluated')} against "
+                        f"{r.text(arm_name(dataset, start), 'evaluated')}."
+                    ),
+                    WithinRules(
+                        functools.partial(as_in_table_4, dataset=dataset, start=start)
+                    ),
+                    number=f"{steps} %; {flops} times",
+                )
+
+    def table_multi_mnist(self, results):
+        return self._table(results, "multi_mnist")
+
+    def table_multi_fashion(self, results):
+        return self._table(results, "multi_fashion")
+
+    def _table(self, results, dataset):
+        return [
+            (
+                "gate | accuracy 1, % | accuracy 2, % | loss | experts | runs within "
+                "the rules"
+            ),
+            *(
+                [
+                    arm.partition(": ")[2],
+                    results.text(arm, "accuracy_top_left", 4, 100),
+                    results.text(arm, "accuracy_bottom_right", 4, 100),
+                    results.text(arm, "loss"),
+                    results.text(arm, "experts"),
+                    how_many(within_rules(results, arm)),
+                ]
+                for arm, (of, _) in self.arms.items()
+                if of == dataset
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return {
+            "price": lambda r: price(r, num_train=20_000, epochs=(10,)),
+            "binary_trials": lambda r: "; ".join(
+                f"{TITLES[dataset]}, {how_many(kept)}"
+                for dataset in self.datasets
+                for arm in [arm_name(dataset, STATIC)]
+                for kept in [within_rules(r, arm, tuning=True)]
+            ),
+        }
+
 
 def arm_name(dataset, method):
     """The name of a method on a data set."""
@@ -173,6 +327,20 @@ def shown(results, dataset, names, numbers):
         found = ", ".join(filter(None, texts))
         parts.append(f"{name}: {found or 'not run'}")
     return "; ".join(parts) + "."
+
+
+def above(results, start):
+    """By how many points static DSelect-k is above Top-k in task 2's accuracy."""
+    arms = (arm_name("multi_mnist", name) for name in (STATIC, start))
+    return results.gap(*arms, "accuracy_bottom_right", 100)
+
+
+def as_in_table_4(results, dataset, start):
+    """Whether S(Z) is binary as early, and training as costly, as in the paper."""
+    steps, flops = TABLE_4[dataset]
+    number = "evaluated", 1 if flops < 1 else -1
+    early = is_binary_by(results, arm_name(dataset, STATIC), steps)
+    return all_hold([early, below(results, dataset, [start], [number])])
 
 
 def below(results, dataset, others, numbers, name=STATIC):

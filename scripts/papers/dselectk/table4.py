@@ -1,10 +1,13 @@
 """Table 4: when S(Z) becomes binary, and what training costs, on MovieLens."""
 
 import dataclasses
-import math
 
-from experiments import UNTESTABLE, Judged, all_positive, gap_of
-from papers.dselectk._gates import is_binary_by
+import numpy as np
+
+from experiments import UNTESTABLE, Claim, Judged, WithinRules, all_positive, gap_of
+from experiments.compare import mean_and_error
+from experiments.results import format_mean, how_many
+from papers.dselectk._gates import STARTS, is_binary_by
 from papers.dselectk._movielens import MovieLensExperiment
 
 STEPS = {0.1: 11.37, 0.5: 9.39, 0.9: 0.04}  # The paper's % of steps until binary.
@@ -18,12 +21,6 @@ class Table4(MovieLensExperiment):
     name = "dselectk-table4"
     title = "steps until S(Z) is binary, and FLOPS of training relative to Top-k"
     where = "Table 4"
-
-    @property
-    def num_steps(self):
-        """The training steps of a run."""
-        examples = self.num_train or self.all_train
-        return self.epochs[0] * math.ceil(examples / self.batch_size)
 
     def is_as_early(self, results, alpha):
         """Whether S(Z) is binary as early in every run, as a share of the steps."""
@@ -39,6 +36,10 @@ class Table4(MovieLensExperiment):
         ours, theirs = map(self._flops, pairs)
         return ours / theirs
 
+    def ratio(self, results, alpha, start):
+        """Their mean, as text."""
+        return format_mean(*mean_and_error(self.ratios(results, alpha, start)))
+
     def more_flops(self, results, alpha, start):
         """Whether training takes more FLOPS than Top-k, or less, as in the paper."""
         sign = 1 if FLOPS[alpha] > 1 else -1
@@ -50,3 +51,70 @@ class Table4(MovieLensExperiment):
         expert = 2 * self.embedding * self.units
         tower = self.units * self.tower + self.tower
         return 6 * (num_experts * expert + 2 * tower)
+
+    @property
+    def claims(self):
+        for alpha in self.alphas:
+            ours, _ = self.followed(alpha)
+            yield Claim(
+                f"Table 4, MovieLens {alpha}",
+                f"On MovieLens with alpha {alpha}, S(Z) is binary after {STEPS[alpha]} "
+                "% of the training steps. (It holds here if it is binary as early in "
+                "every run.)",
+                lambda r, ours=ours: (
+                    f"Binary at the end in {how_many(is_decided(r, ours))} runs, after "
+                    f"{r.text(ours, 'decided', scale=100)} % of {self.num_steps} steps."
+                ),
+                WithinRules(lambda r, alpha=alpha: self.is_as_early(r, alpha)),
+                number=f"{STEPS[alpha]} %",
+            )
+        for alpha in self.alphas:
+            for start, begins in STARTS.items():
+                yield Claim(
+                    f"Table 4, MovieLens {alpha}",
+                    f"On MovieLens with alpha {alpha}, training takes "
+                    f"{'less' if FLOPS[alpha] < 1 else 'more'} FLOPS than with Top-k.",
+                    lambda r, alpha=alpha, begins=begins, start=start: (
+                        f"{begins}: {self.ratio(r, alpha, start)} times Top-k's."
+                    ),
+                    WithinRules(
+                        lambda r, alpha=alpha, start=start: self.more_flops(
+                            r, alpha, start
+                        )
+                    ),
+                    number=f"{FLOPS[alpha]} times",
+                )
+
+    def table_cost(self, results):
+        return [
+            (
+                "alpha | start of Top-k | seeds with binary S(Z) | paper: % of steps "
+                "until binary | here, % | paper: FLOPS relative to Top-k | here | "
+                "experts evaluated, DSelect-k | Top-k"
+            ),
+            *(
+                [
+                    f"{alpha}",
+                    begins.split(" ", 2)[2],
+                    how_many(is_decided(results, ours)),
+                    f"{STEPS[alpha]}",
+                    results.text(ours, "decided", scale=100),
+                    f"{FLOPS[alpha]}",
+                    self.ratio(results, alpha, start),
+                    results.text(ours, "evaluated"),
+                    results.text(theirs, "evaluated"),
+                ]
+                for alpha in self.alphas
+                for start, begins in STARTS.items()
+                for ours, theirs in [self.followed(alpha, start)]
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return super().fields | {"fewest": min(STEPS.values())}
+
+
+def is_decided(results, arm):
+    """For each run, whether S(Z) is binary at the end."""
+    return np.isfinite(results.values(arm, "decided"))
