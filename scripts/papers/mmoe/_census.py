@@ -13,7 +13,9 @@ import numpy as np
 import dselectk_keras as dk
 from dselectk_keras.utils import num_trained
 from experiments import (
+    Claim,
     Experiment,
+    Fact,
     Judged,
     all_positive,
     compare,
@@ -23,7 +25,7 @@ from experiments import (
     train_jobs,
 )
 from experiments.reproduce import in_words
-from experiments.results import NotRunError
+from experiments.results import NotRunError, format_mean
 from experiments.scores import area_under_curve
 from experiments.train_jobs import best_epoch
 from papers import citations
@@ -209,6 +211,164 @@ class Census(Experiment, abc.ABC):
         chosen = {arm: (in_best_run(results, arm), spread(found[arm])) for arm in found}
         return chosen | {SINGLE: highest(found[SINGLE])}
 
+    def highest_other(self, arm, number):
+        """The highest number of another method in the paper."""
+        rows = self.published.items()
+        return max(getattr(row, number) for other, row in rows if other != arm)
+
+    @property
+    def claims(self):
+        theirs = self.published
+        lowest = min(row.mean for arm, row in theirs.items() if arm != TENSOR)
+        for other, its in (
+            (SINGLE, "the single-task model's"),
+            ("OMoE", "OMoE's"),
+        ):
+            yield Claim(
+                f"{self.where}, mean",
+                f"MMoE's mean is above {its}.",
+                functools.partial(self.versus, arm="MMoE", other=other),
+                functools.partial(self.is_above, arms=["MMoE"], others=[other]),
+                number=f"{theirs['MMoE'].mean:.4f} and {theirs[other].mean:.4f}",
+            )
+        yield Claim(
+            "Section 6.3.2, on task relatedness",
+            "Shared-bottom is almost always the worst multi-task method, apart from "
+            "tensor factorization: here, by the main task's mean.",
+            lambda r: self.versus(r, self.ranked(r, SINGLE, SHARED, TENSOR)[0], SHARED),
+            lambda r: self.is_above(
+                r, self.ranked(r, SINGLE, SHARED, TENSOR), [SHARED]
+            ),
+            number=f"{theirs[SHARED].mean:.4f}; next {theirs['OMoE'].mean:.4f}",
+        )
+        for arm in ("L2-constrained", "cross-stitch"):
+            yield Claim(
+                "Section 6.3.2, on task relatedness",
+                f"{arm[0].upper() + arm[1:]} is better than shared-bottom.",
+                functools.partial(self.versus, arm=arm, other=SHARED),
+                functools.partial(self.is_above, arms=[arm], others=[SHARED]),
+                number=f"{theirs[arm].mean:.4f} and {theirs[SHARED].mean:.4f}",
+            )
+        yield Claim(
+            f"Section 6.3.2, on tensor factorization; {self.where}, mean",
+            "Tensor factorization is the worst method, in the table by far.",
+            lambda r: self.versus(r, self.ranked(r, TENSOR)[0], TENSOR),
+            lambda r: self.is_above(r, self.ranked(r, TENSOR), [TENSOR]),
+            number=f"{theirs[TENSOR].mean:.4f}; next {lowest:.4f}",
+        )
+        yield Claim(
+            f"{self.where}, best",
+            "MMoE's best run is the best of all methods.",
+            lambda r: beside(self.best_run(r), "MMoE"),
+            lambda r: all_led(r, leads(self.best_run(r), "MMoE")),
+            number=(
+                f"{theirs['MMoE'].best:.4f} and "
+                f"{self.highest_other('MMoE', 'best'):.4f}"
+            ),
+        )
+        yield Claim(
+            f"Section 6.3.2, last paragraph; {self.where}, best run",
+            "The single-task model is the best at the auxiliary task. (Here, as in the "
+            "table: its best run, beside the run of each other method that is best at "
+            "the main task.)",
+            lambda r: beside(self.other_best(r), SINGLE),
+            lambda r: all_led(r, leads(self.other_best(r), SINGLE)),
+            number=(
+                f"{theirs[SINGLE].other_best:.4f} and "
+                f"{self.highest_other(SINGLE, 'other_best'):.4f}"
+            ),
+        )
+        yield Claim(
+            f"{self.where}, mean of the auxiliary task",
+            "MMoE's mean of the auxiliary task is the highest of all methods.",
+            lambda r: (
+                f"MMoE {r.text('MMoE', AUXILIARY, 4)}; difference to the best "
+                "other one, {}, {}.".format(*next(iter(auxiliary_leads(r).items())))
+            ),
+            lambda r: all_led(r, auxiliary_leads(r)),
+            number=(
+                f"{theirs['MMoE'].other_mean:.4f} and "
+                f"{self.highest_other('MMoE', 'other_mean'):.4f}"
+            ),
+        )
+        yield Claim(
+            "Section 6.3.1",
+            f"The absolute correlation of the labels is {self.correlation} on 10,000 "
+            "examples.",
+            lambda r: (
+                f"{r.text('MMoE', 'label_correlation', 4)}. Two samples of 10,000 "
+                "differ by up to 0.03 by chance."
+            ),
+            Fact(
+                lambda r: (
+                    abs(r.mean("MMoE", "label_correlation") - self.correlation) < 0.03
+                )
+            ),
+            number=f"{self.correlation}",
+        )
+
+    def best_other(self, where, says, slack, number):
+        """A claim that MMoE's mean is above that of the best other method."""
+        return Claim(
+            where,
+            says,
+            lambda r: self.versus(r, "MMoE", self.ranked(r, SINGLE, "MMoE")[-1]),
+            lambda r: self.is_above(
+                r, ["MMoE"], self.ranked(r, SINGLE, "MMoE"), slack, known=False
+            ),
+            number,
+        )
+
+    def table_areas(self, results):
+        return [
+            [
+                "method",
+                f"{self.main}, best: paper",
+                "ours",
+                f"{self.main}, mean: paper",
+                "ours",
+                "never married, in the best run: paper",
+                "ours",
+                "never married, mean: paper",
+                "ours",
+            ],
+            *(
+                [
+                    arm,
+                    f"{theirs.best:.4f}",
+                    format_mean(results.values(arm, self.main).max(), np.nan, 4),
+                    f"{theirs.mean:.4f}",
+                    results.text(arm, self.main, 4),
+                    f"{theirs.other_best:.4f}",
+                    format_mean(in_best_run(results, arm), np.nan, 4),
+                    f"{theirs.other_mean:.4f}",
+                    results.text(other, AUXILIARY, 4),
+                ]
+                for arm in self.methods
+                for theirs in [self.published[arm]]
+                for other in [SINGLE_AUXILIARY if arm == SINGLE else arm]
+            ),
+        ]
+
+    @property
+    def fields(self):
+        whole = "199,523", "the same"
+        parts = (
+            "three fifths of the test file, 59,858",
+            "a fifth each of the test file, 19,952",
+        )
+        train, held_out = parts if self.test_file_only else whole
+        return {
+            "runs": lambda r: len(r.of("MMoE")),
+            "train": train,
+            "held_out": held_out,
+            "tuned_mmoe": [*self.space("MMoE")],
+            "tuned_l2": [*self.space("L2-constrained")],
+            "tuned_stitch": [*self.space("cross-stitch")],
+            "tuned_tensor": [*self.space(TENSOR)],
+            "luck": luck,
+        }
+
     def draw_runs(self, results):
         return dk.plots.plot_runs(
             {arm: results.values(arm, self.main) for arm in self.methods},
@@ -304,6 +464,11 @@ def needs_searches(results, judged):
     seconds = sum(run.seconds for run in results.runs if run.tuning)
     why = "not seeds, but further searches of settings would decide; one of all methods"
     return Judged(None, why=f"{why} takes {in_words(seconds)}")
+
+
+def all_led(results, gaps):
+    """Whether all of some `leads` are positive."""
+    return needs_searches(results, all_positive(gaps.values()))
 
 
 def luck(results):

@@ -45,6 +45,35 @@ class Synthetic(Experiment):
         """The correlations, from the lowest to the highest."""
         return sorted(self.correlations)
 
+    @property
+    def fields(self):
+        several = self.starts > 1
+        fewer = "Fewer runs save time." if self.seeds < 200 else ""
+        return {
+            "INPUT_DIM": INPUT_DIM,
+            "NUM_EXPERTS": NUM_EXPERTS,
+            "EXPERT_UNITS": EXPERT_UNITS,
+            "TOWER_UNITS": TOWER_UNITS,
+            "SHARED_UNITS": SHARED_UNITS,
+            "num_steps": self.epochs * math.ceil(self.num_train / self.batch_size),
+            "data_of_runs": (
+                f"{self.starts} in a row share a data set"
+                if several
+                else "each has its own data"
+            ),
+            "why_fewer_runs": (
+                "Fewer runs, and several on one data set, save time."
+                if several
+                else fewer
+            ),
+            "one_draw": (
+                " The runs that share a data set are one draw: their mean counts once "
+                "in a gap, and in its error."
+                if several
+                else ""
+            ),
+        }
+
     def space(self, arm):
         several = len(self.learning_rates) > 1
         return {"learning_rate": self.learning_rates} if several else {}

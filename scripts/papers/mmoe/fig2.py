@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import Experiment, preset
+from experiments import Claim, Experiment, preset
 from papers import citations
 
 NOISE = 0.01  # The variance.
@@ -44,6 +44,60 @@ class Fig2(Experiment):
         own = {"c": self.c, "m": self.arms[arm], "noise": NOISE**0.5, "seed": seed}
         data = dk.datasets.correlated_tasks(p, **sizes, **own)
         return round(np.corrcoef(data.train.y.T)[0, 1], 4)
+
+    @property
+    def claims(self):
+        yield Claim(
+            "Section 3.2, on Figure 2",
+            "The labels are positively correlated.",
+            lambda r: (
+                "For p > 0, the lowest mean correlation is "
+                f"{curve(r, BOTH)[1:].min():.3f}."
+            ),
+            lambda r: (curve(r, BOTH)[1:] > 0).all(),
+        )
+        yield Claim(
+            "Figure 2, the curve",
+            "The correlation of the labels grows with p.",
+            lambda r: (
+                f"It rises from {curve(r, BOTH)[0]:.2f} at p = 0 to "
+                f"{curve(r, BOTH)[-1]:.2f} at p = 1; the smallest rise between two "
+                f"points is {np.diff(curve(r, BOTH)).min():.3f}."
+            ),
+            lambda r: (np.diff(curve(r, BOTH)) > 0).all(),
+        )
+        yield Claim(
+            "Section 3.2, on linear labels",
+            "For linear labels it is p.",
+            lambda r: (
+                f"Without the sines it differs from p by at most {off(r):.3f}. The "
+                f"noise alone accounts for {1 - self.c**2 / (self.c**2 + NOISE):.3f} "
+                "at p = 1."
+            ),
+            lambda r: off(r) < 0.02,
+            number="p",
+        )
+
+    def table_correlation(self, results):
+        return [
+            ["p", "linear and sines", "linear"],
+            *(
+                [
+                    f"{cosines(results)[i]:.2f}",
+                    f"{curve(results, BOTH)[i]:.3f} ± {bars(results, BOTH)[i]:.3f}",
+                    f"{curve(results, LINEAR)[i]:.3f} ± {bars(results, LINEAR)[i]:.3f}",
+                ]
+                for p in (0, 0.25, 0.5, 0.75, 0.9, 1)
+                for i in [np.abs(cosines(results) - p).argmin()]
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return {
+            "datasets": lambda r: len(r.values(LINEAR, "p")),
+            "NOISE": NOISE,
+        }
 
     def draw_correlation(self, results):
         p = cosines(results)

@@ -2,8 +2,15 @@
 
 import dataclasses
 
-from experiments import preset
-from papers.mmoe._synthetic import Synthetic, write_losses
+from experiments import Claim, all_hold, preset
+from experiments.results import format_mean
+from papers.mmoe._synthetic import (
+    Synthetic,
+    is_trend,
+    median,
+    of_draws,
+    write_losses,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,6 +49,60 @@ class Fig3(Synthetic):
     def ends(self, other):
         """The arms at the lowest and the highest correlation with another setting."""
         return [f"{self.shown[i]}, {setting(*other)}" for i in (0, -1)]
+
+    def change(self, results, other):
+        """How the loss changes between these ends."""
+        return of_draws(results, results.differences(*self.ends(other)))
+
+    @property
+    def claims(self):
+        yield Claim(
+            "Section 3.3, on Figure 3",
+            "The less related the tasks, the higher the loss.",
+            lambda r: (
+                "At the end it is "
+                + ", ".join(f"{r.text(arm, 'loss')} at {arm}" for arm in self.shown)
+                + "."
+            ),
+            lambda r: is_trend(r, self.shown),
+        )
+        yield Claim(
+            "Section 3.3, on Figure 3",
+            "The trend is the same for many other hyperparameters.",
+            lambda r: (
+                f"From {self.shown[-1]} to {self.shown[0]} the loss changes by "
+                + ", ".join(
+                    f"{self.change(r, other):3} with {setting(*other)}"
+                    for other in self.others
+                )
+                + "."
+            ),
+            lambda r: all_hold(is_trend(r, self.ends(other)) for other in self.others),
+        )
+
+    def table_losses(self, results):
+        return [
+            ["tasks", "mean", "median", "mean in training"],
+            *(
+                [
+                    arm,
+                    results.text(arm, "loss"),
+                    format_mean(*median(results.values(arm, "loss"))),
+                    results.text(arm, "train_loss"),
+                ]
+                for arm in self.arms
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return super().fields | {
+            "medians": lambda r: ", ".join(
+                f"{format_mean(*median(r.values(arm, 'loss')))} at {arm}"
+                for arm in self.shown
+            ),
+            "other_settings": "; ".join(setting(*other) for other in self.others),
+        }
 
     def draw_loss(self, results):
         arms = {arm: arm for arm in self.shown}

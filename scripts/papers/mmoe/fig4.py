@@ -2,8 +2,19 @@
 
 import dataclasses
 
-from experiments import drawing
-from papers.mmoe._synthetic import MODELS, ThreeModels, arm_of, of_draws, write_losses
+from experiments import Claim, all_hold, all_positive, drawing
+from experiments.results import format_mean
+from experiments.search import best_settings
+from experiments.template import readable
+from papers.mmoe._synthetic import (
+    MODELS,
+    ThreeModels,
+    arm_of,
+    is_trend,
+    median,
+    of_draws,
+    write_losses,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +27,10 @@ class Fig4(ThreeModels):
 
     def by_model(self, write):
         """What `write` says of the arms of each model, from low to high correlation."""
-        texts = (write([arm_of(model, p) for p in self.ordered]) for model in MODELS)
-        return "; ".join(map("{} ({})".format, texts, MODELS))
+        return "; ".join(
+            ", ".join(write(arm_of(model, p)) for p in self.ordered) + f" ({model})"
+            for model in MODELS
+        )
 
     def above(self, results, model, other, p):
         """By how much the loss of a model is above another's: a `Gap`."""
@@ -35,6 +48,114 @@ class Fig4(ThreeModels):
             ends = (arm_of(less, self.ordered[i]) for i in (0, -1))
             found = found - results.differences(*ends, "loss")
         return of_draws(results, found)
+
+    @property
+    def claims(self):
+        low, high = self.ordered[0], self.ordered[-1]
+        yield Claim(
+            "Section 5.1, observation 1",
+            "Every model does better the more the tasks are correlated.",
+            lambda r: (
+                f"Losses at p = {readable(self.ordered)}: "
+                + self.by_model(lambda arm: r.text(arm, "loss"))
+                + "."
+            ),
+            lambda r: all_hold(
+                is_trend(r, [arm_of(model, p) for p in self.ordered])
+                for model in MODELS
+            ),
+        )
+        yield Claim(
+            "Section 5.1, observation 2",
+            "The gap between correlations is much smaller for MMoE than for OMoE and "
+            "Shared-Bottom.",
+            lambda r: (
+                f"From p = {high:g} to p = {low:g} the loss changes by "
+                + ", ".join(f"{self.change(r, m)} ({m})" for m in MODELS)
+                + "."
+            ),
+            lambda r: all_positive(
+                self.change(r, m, "MMoE") for m in ("Shared-Bottom", "OMoE")
+            ),
+        )
+        yield Claim(
+            "Section 5.1, observation 2",
+            f"If the tasks are the same (p = {high:g}), OMoE and MMoE hardly differ. "
+            "(It holds here if they differ by less than a quarter of what "
+            "Shared-Bottom and MMoE do.)",
+            lambda r: (
+                "OMoE's loss differs from MMoE's by "
+                f"{self.above(r, 'OMoE', 'MMoE', high)}, Shared-Bottom's by "
+                f"{self.above(r, 'Shared-Bottom', 'MMoE', high)}."
+            ),
+            lambda r: self.above(r, "OMoE", "MMoE", high).is_zero(
+                abs(self.above(r, "Shared-Bottom", "MMoE", high).mean) / 4
+            ),
+        )
+        yield Claim(
+            "Section 5.1, observation 2",
+            "If the correlation decreases, OMoE gets worse, and MMoE changes little. "
+            "(It holds here if OMoE gets worse by more than MMoE, and worse "
+            "than MMoE.)",
+            lambda r: (
+                f"From p = {high:g} to p = {low:g} OMoE's loss changes by "
+                f"{self.change(r, 'OMoE')}, and MMoE's by {self.change(r, 'MMoE')}; at "
+                f"p = {low:g} OMoE's is above MMoE's by "
+                f"{self.above(r, 'OMoE', 'MMoE', low)}."
+            ),
+            lambda r: all_positive(
+                [
+                    self.above(r, "OMoE", "MMoE", low),
+                    self.change(r, "OMoE"),
+                    self.change(r, "OMoE", "MMoE"),
+                ]
+            ),
+        )
+        yield Claim(
+            "Section 5.1, observation 3",
+            "Both MoE models are better than Shared-Bottom at every correlation.",
+            lambda r: (
+                "Shared-Bottom's loss is above theirs by "
+                + "; ".join(
+                    f"{self.above(r, 'Shared-Bottom', 'OMoE', p)} (OMoE) and "
+                    f"{self.above(r, 'Shared-Bottom', 'MMoE', p)} (MMoE) at p = {p:g}"
+                    for p in self.ordered
+                )
+                + "."
+            ),
+            lambda r: all_positive(
+                self.above(r, "Shared-Bottom", m, p)
+                for p in self.ordered
+                for m in ("MMoE", "OMoE")
+            ),
+        )
+
+    def table_losses(self, results):
+        return [
+            ["model", "p", "learning rate", "mean", "median", "mean in training"],
+            *(
+                [
+                    model,
+                    f"{p:g}",
+                    str(best.get("learning_rate", "")),
+                    results.text(arm, "loss"),
+                    format_mean(*median(results.values(arm, "loss"))),
+                    results.text(arm, "train_loss"),
+                ]
+                for model in MODELS
+                for p in self.ordered
+                for arm in [arm_of(model, p)]
+                for best, _ in [best_settings(results.of(arm, tuning=True))]
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return super().fields | {
+            "medians": lambda r: self.by_model(
+                lambda arm: format_mean(*median(r.values(arm, "loss")))
+            ),
+        }
 
     def draw_loss(self, results):
         """A panel for each model, a line for each correlation."""

@@ -9,7 +9,17 @@ import keras
 import numpy as np
 
 from dselectk_keras import DenseExperts, Task, build_multitask_model, datasets
-from experiments import Experiment, drawing, preset, train_jobs
+from experiments import (
+    Claim,
+    Experiment,
+    Higher,
+    all_hold,
+    all_positive,
+    drawing,
+    gap_of,
+    preset,
+    train_jobs,
+)
 from papers import citations
 from papers.data.changes import only_tasks
 from papers.mmoe._census import areas
@@ -75,6 +85,86 @@ class Fig6(Experiment):
         weights = keras.ops.convert_to_numpy(layer.expert_weights(seen))
         found = {f"{task}_auc": area for task, area in areas(model, split).items()}
         return {**gate_numbers(weights), **found}
+
+    @property
+    def claims(self):
+        yield Claim(
+            "Section 6.4.2, on Figure 6",
+            "MMoE learns the difference between the tasks: their gates differ.",
+            lambda r: (
+                f"The distance of the mean gates is {r.mean(PAPERS, 'distance'):.2f}, "
+                "and that of two gates for the same task "
+                f"{r.mean(TWINS, 'distance'):.2f}. Difference: "
+                f"{r.gap(PAPERS, TWINS, 'distance'):2}."
+            ),
+            Higher(PAPERS, TWINS, by="distance"),
+        )
+        yield Claim(
+            "Section 6.4.2, on Figure 6",
+            "It balances shared and non-shared parameters by itself. (It holds here if "
+            "the gates share weight and differ in weight, and by more than two gates "
+            "for the same task.)",
+            lambda r: (
+                f"The gates have {1 - r.mean(PAPERS, 'distance'):.0%} of their weight "
+                "on the same experts."
+            ),
+            lambda r: all_hold(
+                [
+                    all_positive([r.gap(PAPERS, TWINS, "distance")]),
+                    r.mean(PAPERS, "distance") < 1,
+                ]
+            ),
+        )
+        yield Claim(
+            "Section 6.4.2, on Figure 6",
+            "The gate of the satisfaction task is more focused on a single expert.",
+            lambda r: (
+                f"The largest mean weight is {r.text(PAPERS, 'satisfaction_focus', 2)} "
+                f"for satisfaction and {r.text(PAPERS, 'engagement_focus', 2)} for "
+                "engagement. Difference within a model: "
+                f"{gap_of(r.values(PAPERS, 'more_focus')):2}."
+            ),
+            lambda r: all_positive([gap_of(r.values(PAPERS, "more_focus"))]),
+        )
+        yield Claim(
+            "Section 6.4.2, on Figure 6",
+            "That is because its labels are sparser.",
+            lambda r: (
+                "With a satisfaction task that is frequent, the difference in focus is "
+                f"{r.text(FREQUENT, 'more_focus', 2)}. With the rare one it is higher "
+                f"by {r.gap(PAPERS, FREQUENT, 'more_focus'):2}."
+            ),
+            Higher(PAPERS, FREQUENT, by="more_focus"),
+        )
+
+    def table_gates(self, results):
+        return [
+            (
+                "tasks | distance of the gates | focus: engagement | focus: "
+                "satisfaction | experts in effect: engagement | experts in effect: "
+                "satisfaction | test AUC: engagement | test AUC: satisfaction"
+            ),
+            *(
+                [
+                    arm,
+                    results.text(arm, "distance", 2),
+                    results.text(arm, "engagement_focus"),
+                    results.text(arm, "satisfaction_focus"),
+                    results.text(arm, "engagement_experts"),
+                    results.text(arm, "satisfaction_experts"),
+                    results.text(arm, "engagement_auc"),
+                    results.text(arm, "satisfaction_auc"),
+                ]
+                for arm in self.arms
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return {
+            "SHOWN": SHOWN,
+            "least_focus": 1 / self.num_experts,
+        }
 
     def draw_gates(self, results):
         """A panel for each of ten runs: two bars for each expert, one for each task."""

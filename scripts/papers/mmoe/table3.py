@@ -10,8 +10,19 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import Experiment, gap_of, preset, train_jobs
-from experiments.compare import standard_error
+from experiments import (
+    Claim,
+    Experiment,
+    Fact,
+    Untestable,
+    all_positive,
+    gap_of,
+    not_run,
+    preset,
+    train_jobs,
+)
+from experiments.compare import mean_and_error, standard_error
+from experiments.results import NotRunError, format_mean
 from papers import citations
 from papers.data.changes import only_tasks
 
@@ -117,13 +128,6 @@ class Table3(Experiment):
         counts = [multiplications(self.model(each)) for each in (arm, other)]
         return counts[0] / counts[1]
 
-    def served(self, results):
-        """The recorded times of serving, by backend (scripts/serving_latency.py)."""
-        folder = results.path.parent if results.path else pathlib.Path()
-        files = sorted(folder.glob("architectures_cpu_*.json"))
-        found = [json.loads(path.read_text(encoding="utf-8")) for path in files]
-        return {each["about"]["backend"]: each["milliseconds"] for each in found}
-
     def thirds(self, results, arm, metric):
         """A metric after each third of the training, of all runs: three columns."""
         third = self.epochs // 3
@@ -134,6 +138,10 @@ class Table3(Experiment):
         mine, its = (self.thirds(results, each, metric) for each in (arm, other))
         return [gap_of(differences) for differences in (mine - its).T]
 
+    def below(self, results, arm, metric):
+        """By how much a method is below Shared-Bottom after each third, as text."""
+        return ", ".join(map(format, self.gaps(results, SHARED, arm, metric)))
+
     def leads(self, results, metric):
         """MMoE's gaps to all other methods after each third, and the others' names."""
         others = [arm for arm in self.arms if arm != "MMoE"]
@@ -141,9 +149,140 @@ class Table3(Experiment):
         return [(gap, arm) for each, arm in gaps for gap in each]
 
     def least(self, results, metric):
-        """MMoE's gap to the best other method after each third, and its name."""
+        """MMoE's gap to the best other method after each third, as text."""
         found = self.leads(results, metric)
-        return [min(found[i::3], key=lambda pair: pair[0].mean) for i in range(3)]
+        least = [min(found[i::3], key=lambda pair: pair[0].mean) for i in range(3)]
+        gaps = ", ".join(f"{gap} ({other})" for gap, other in least)
+        return f"Difference to the best other method after each third: {gaps}."
+
+    @property
+    def claims(self):
+        yield Claim(
+            "Section 6.4.2; Table 3",
+            "MMoE has the highest AUC at all times.",
+            lambda r: self.least(r, "auc"),
+            lambda r: all_positive(gap for gap, _ in self.leads(r, "auc")),
+            number=", ".join(AUC["MMoE"]),
+        )
+        yield Claim(
+            "Section 6.4.2; Table 3",
+            "MMoE has the highest R-squared at all times.",
+            lambda r: self.least(r, "r2"),
+            lambda r: all_positive(gap for gap, _ in self.leads(r, "r2")),
+            number=", ".join(R2["MMoE"]),
+        )
+        for arm in SEPARATE:
+            yield Claim(
+                "Section 6.4.2",
+                f"{arm} is worse than Shared-Bottom.",
+                lambda r, arm=arm: (
+                    f"Shared-Bottom is above it by: AUC {self.below(r, arm, 'auc')}; "
+                    f"R-squared {self.below(r, arm, 'r2')}."
+                ),
+                lambda r, arm=arm: all_positive(
+                    gap
+                    for metric in ("auc", "r2")
+                    for gap in self.gaps(r, SHARED, arm, metric)
+                ),
+                number=(
+                    f"AUC {', '.join(AUC[arm])} against {', '.join(AUC[SHARED])}; "
+                    f"R-squared {', '.join(R2[arm])} against {', '.join(R2[SHARED])}"
+                ),
+            )
+        yield Claim(
+            "Section 6.4.1",
+            "L2-Constrained and Cross-Stitch have roughly double the parameters of "
+            "Shared-Bottom.",
+            lambda _: (
+                "As multiplications for an example: "
+                + ", ".join(f"{a} {self.operations(a):.2f} times" for a in SEPARATE)
+                + "."
+            ),
+            Fact(
+                lambda _: all(
+                    abs(self.operations(arm) / 2 - 1) <= NOTICED for arm in SEPARATE
+                )
+            ),
+            number="about 2 times",
+        )
+        for backend, title in TITLES.items():
+            yield Claim(
+                "Section 6.4.3",
+                "L2-Constrained and Cross-Stitch double the serving time. (1.5 times "
+                "or more counts.)",
+                lambda r, backend=backend, title=title: (
+                    f"{title}: above Shared-Bottom's: "
+                    + ", ".join(
+                        f"{arm} {slower(r, backend, arm):2}" for arm in SEPARATE
+                    )
+                    + "."
+                ),
+                Untestable(
+                    "The paper gives no width; at ours, what a call costs without its "
+                    "multiplications counts as much.",
+                    lambda r, backend=backend: all_positive(
+                        [slower(r, backend, arm).above(0.5) for arm in SEPARATE]
+                    ),
+                ),
+                number="2 times",
+            )
+        for backend, title in TITLES.items():
+            yield Claim(
+                "Section 6.4.1",
+                f"MMoE adds no noticeable cost in serving. (Up to {NOTICED:.0%} "
+                "counts.)",
+                lambda r, backend=backend, title=title: (
+                    f"{title}: above Shared-Bottom's: {slower(r, backend, 'MMoE'):2}; "
+                    f"it has {self.operations('MMoE'):.1f} times the multiplications."
+                ),
+                Untestable(
+                    "The paper gives neither the number of experts nor any width; "
+                    "these are ours.",
+                    lambda r, backend=backend: (
+                        -slower(r, backend, "MMoE")
+                    ).is_positive(-NOTICED),
+                ),
+            )
+        yield Claim(
+            "Section 6.4.1",
+            "MMoE adds no noticeable cost in training.",
+            "Not timed.",
+            not_run("The time of a training step can be measured, and has not been."),
+        )
+
+    def table_auc(self, results):
+        return self._table(results, "auc", AUC)
+
+    def table_r_squared(self, results):
+        return self._table(results, "r2", R2)
+
+    def _table(self, results, metric, published):
+        """A metric after each third of the training, the paper's and ours."""
+        return [
+            (
+                "method | @2M: paper | ours, after 1/3 | @4M: paper | ours, after 2/3 "
+                "| @6M: paper | ours, after 3/3"
+            ),
+            *(
+                [
+                    arm,
+                    *(
+                        cell
+                        for theirs, ours in zip(published[arm], columns, strict=True)
+                        for cell in (theirs, format_mean(*mean_and_error(ours), 4))
+                    ),
+                ]
+                for arm in self.arms
+                for columns in [self.thirds(results, arm, metric).T]
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return {
+            "num_steps": self.epochs * -(-self.num_train // self.batch_size),
+            "BATCH": BATCH,
+        }
 
     def draw_auc(self, results):
         steps = 1 + np.arange(self.epochs)
@@ -165,9 +304,19 @@ def multiplications(model):
     return sum(math.prod(kernel.shape) for kernel in kernels)
 
 
-def slower(times, arm, batch, other=SHARED):
+def served(results, backend):
+    """The recorded times of serving on a backend (scripts/serving_latency.py)."""
+    folder = results.path.parent if results.path else pathlib.Path()
+    path = folder / f"architectures_cpu_{backend}.json"
+    if not path.exists():
+        raise NotRunError(backend)
+    return json.loads(path.read_text(encoding="utf-8"))["milliseconds"]
+
+
+def slower(results, backend, arm, other=SHARED):
     """How much more time than another method serving takes: a `Gap` of the share."""
-    mine, its = (np.array(times[each][batch]) for each in (arm, other))
+    times = served(results, backend)
+    mine, its = (np.array(times[each][BATCH]) for each in (arm, other))
     return gap_of(mine / its - 1)
 
 
