@@ -8,14 +8,25 @@ from experiments.results import format_mean
 ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k")
 HEURISTICS = ("Tag", "Hash", "1x compute", "1x parameters")
 DRAWN = ("SMEAR", "Latent Skills", *ESTIMATORS, "Ensemble")
+WIDE = ("SMEAR", "Latent Skills", "Ensemble")  # They use most experts.
 ONE = 1.5  # So many experts in use, or fewer, are "one".
 
 
-def points(results, arm, others, number="accuracy"):
-    """By how many points an arm is above others, as text."""
-    gaps = (f"{o}: {signed(results.gap(arm, o, number, 100))}" for o in others)
-    mean = 100 * results.mean(arm, number)
-    return f"{arm} {mean:.1f} %. Points above {'; '.join(gaps)}."
+def points(arm, others, number="accuracy"):
+    """By how many points an arm is above another, or others: a function of results."""
+    others = [others] if isinstance(others, str) else others
+
+    def here(results):
+        gaps = (f"{o}: {signed(results.gap(arm, o, number, 100))}" for o in others)
+        mean = 100 * results.mean(arm, number)
+        return f"{arm} {mean:.1f} %. Points above {'; '.join(gaps)}."
+
+    return here
+
+
+def each(arms, write):
+    """What a function of results and an arm writes of each arm: one of results."""
+    return lambda results: "; ".join(f"{a}: {write(results, a)}" for a in arms) + "."
 
 
 def signed(gap):

@@ -69,6 +69,24 @@ class DomainComparison(Experiment):
         return "DomainNet" if self.backbone is None else ""
 
     @property
+    def fields(self):
+        images = "Fashion-MNIST: ten classes, each image in one of six styles"
+        network = (
+            f"the same blocks with {self.width} channels in the first stack, behind a "
+            f"stem for small images, trained on {self.num_digits:,} handwritten digits "
+            f"for {self.digit_epochs} epochs, frozen"
+        )
+        photos = {
+            "images": "DomainNet, read by `papers.data.domainnet`",
+            "on_average": " on average",
+            "network": f"`{self.backbone}` of KerasHub, trained on ImageNet, frozen",
+            "image_size": "224 x 224",
+        }
+        small = dict(zip(photos, (images, "", network, "28 x 28"), strict=True))
+        found = photos if self.backbone else small
+        return found | {"twice": 2 * self.num_experts}
+
+    @property
     def num_classes(self):
         """Of the problem that all domains share."""
         return styles.NUM_CLASSES if self.backbone is None else NUM_CLASSES

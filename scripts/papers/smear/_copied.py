@@ -18,7 +18,7 @@ class Copied(Fig2):
 
     name = "smear-copied"
     title = "speed of inference where parameters are copied for each example"
-    page = "| router | time |\n| for arm in arms: {arm} | {text(arm, 'ratio')} |"
+    page = "{table_times}"
 
     @property
     def arms(self):
@@ -27,6 +27,9 @@ class Copied(Fig2):
             for setting in (T5, RESNET)
             for router in CHOOSING
         }
+
+    def table_times(self, results):
+        return ["router | time", *([a, results.text(a, "ratio")] for a in self.arms)]
 
     def shared(self, setting, router=""):
         # The base of the ratios, SMEAR, merges experts, and has no other form.

@@ -2,15 +2,28 @@
 
 import dataclasses
 import functools
+import math
 
 import keras
 import numpy as np
 
 from dselectk_keras.plots import plot_runs
-from experiments import Experiment, Results, drawing, gap_of, preset
+from experiments import (
+    Claim,
+    Experiment,
+    Fact,
+    Results,
+    all_hold,
+    drawing,
+    gap_of,
+    not_run,
+    preset,
+)
+from experiments.plan import price
 from experiments.timing import medians_in_turns
 from papers import citations
 from papers.smear import _backbone, _routers
+from papers.smear._routers import ROUTERS
 
 T5, RESNET = "T5-GLUE", "ResNet-DomainNet"
 BASE = "SMEAR"  # What times are relative to.
@@ -100,12 +113,148 @@ class Fig2(Experiment):
         seconds, base = medians_in_turns(calls, self.turns)
         return {"ratio": seconds / base, "speed": self.batch_size / seconds}
 
+    def first(self, results, setting, without, place=0):
+        """The first of `by_time`, or the one at another place, as text."""
+        return ratios(
+            results, setting, [self.by_time(results, setting, without)[place]]
+        )
+
     def by_time(self, results, setting, without):
         """The routers that the paper shows, but for some, from the fastest on."""
         left_out = (*NOT_SHOWN[setting], *without)
         here = [router for place, router in self.arms.values() if place == setting]
         shown = [router for router in here if router not in left_out]
         return sorted(shown, key=lambda router: ratio(results, setting, router))
+
+    @property
+    def claims(self):
+        size = self.num_experts[0], self.length
+        law = math.prod(size) / sum(size)
+        for setting in (T5, RESNET):
+            yield Claim(
+                "Section 4, Results, speed; Figure 2",
+                f"{setting}: single experts, Adamix, hash and tag routing, which have "
+                "no routing network, are the fastest.",
+                lambda r, setting=setting: (
+                    f"Times SMEAR's: {ratios(r, setting, UNROUTED)}; of the others "
+                    f"{self.first(r, setting, UNROUTED)} is the fastest."
+                ),
+                not_run(
+                    CPU,
+                    lambda r, setting=setting: all_hold(
+                        faster(r, setting, one, other)
+                        for one in UNROUTED
+                        for other in self.by_time(r, setting, UNROUTED)
+                    ),
+                ),
+            )
+        for setting in (T5, RESNET):
+            yield Claim(
+                "Section 4, Results, speed; Figure 2; Section 3, Computational Costs",
+                f"{setting}: SMEAR and discrete adaptive routing are almost equally "
+                "fast.",
+                lambda r, setting=setting: (
+                    "Times SMEAR's: "
+                    f"{ratios(r, setting, DISCRETE[setting])}.{self.copied(r, setting)}"
+                ),
+                not_run(
+                    f"{CPU} {FORM}",
+                    lambda r, setting=setting: all_hold(
+                        extra(r, setting, router).is_zero(SAME)
+                        for router in DISCRETE[setting]
+                    ),
+                ),
+            )
+        for setting in (T5, RESNET):
+            yield Claim(
+                "Section 4, Results, speed; Figure 2",
+                f"{setting}: SMEAR does not cost significantly more time than discrete "
+                "adaptive routing.",
+                lambda r, setting=setting: (
+                    "The fastest of these takes "
+                    f"{min(ratio(r, setting, d) for d in DISCRETE[setting]):.2f} times "
+                    "SMEAR's time."
+                ),
+                not_run(
+                    f"{CPU} {FORM}",
+                    lambda r, setting=setting: all_hold(
+                        extra(r, setting, router).is_positive(-SAME)
+                        for router in DISCRETE[setting]
+                    ),
+                ),
+            )
+        for setting in (T5, RESNET):
+            yield Claim(
+                "Section 4, Results, speed; Figure 2",
+                f"{setting}: the ensemble is the slowest.",
+                lambda r, setting=setting: (
+                    f"{ratio(r, setting, 'Ensemble'):.2f} times SMEAR's; of the others "
+                    f"{self.first(r, setting, ['Ensemble'], -1)} is the slowest."
+                ),
+                not_run(
+                    CPU,
+                    lambda r, setting=setting: all_hold(
+                        faster(r, setting, other, "Ensemble")
+                        for other in self.by_time(r, setting, ["Ensemble"])
+                    ),
+                ),
+            )
+        for setting, slower in ((T5, "1.2 times"), (RESNET, "1.3 times")):
+            yield Claim(
+                "Section 4, Results, speed; Figure 2; Section 3, Computational Costs",
+                f"{setting}: the ensemble is significantly slower than SMEAR.",
+                lambda r, setting=setting: (
+                    f"{r.text(setting + ', Ensemble', 'ratio')} times."
+                ),
+                not_run(
+                    CPU,
+                    lambda r, setting=setting: extra(
+                        r, setting, "Ensemble"
+                    ).is_positive(SAME),
+                ),
+                number=slower,
+            )
+        yield Claim(
+            "Section 3, Computational Costs",
+            "SMEAR takes about as many operations as one expert, with 8 experts and "
+            "128 positions: merging adds few.",
+            lambda _: (
+                f"{self.times_flops(BASE, '1x compute') - 1:.1%} more, the router "
+                f"included; up to {SAME:.0%} counts."
+            ),
+            Fact(lambda _: self.times_flops(BASE, "1x compute") - 1 <= SAME),
+            number="2 N / 4 L, which is 3.1% more",
+        )
+        yield Claim(
+            "Section 3, Computational Costs",
+            "The ensemble takes about N L / (N + L) times as many operations as SMEAR.",
+            lambda _: f"{self.times_flops('Ensemble', BASE):.2f} times.",
+            Fact(lambda _: abs(self.times_flops("Ensemble", BASE) / law - 1) <= SAME),
+            number="N L / (N + L), which is 7.53 times",
+        )
+
+    def table_costs(self, results):
+        return [
+            (
+                "router | T5-GLUE: operations | T5-GLUE: time | T5-GLUE: examples per "
+                "second | ResNet-DomainNet: operations | ResNet-DomainNet: time | "
+                "ResNet-DomainNet: examples per second"
+            ),
+            *(
+                [
+                    router,
+                    *self.costs(results, T5, router),
+                    *self.costs(results, RESNET, router),
+                ]
+                for router in ROUTERS
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return {
+            "price": lambda r: price(r, batch_size=128),
+        }
 
     def draw_times(self, results):
         figure, axes = drawing.panels(1, 2, 4.2)

@@ -5,15 +5,28 @@ import itertools
 
 import numpy as np
 
+from experiments import Claim, Untestable, all_positive, gap_of
 from papers.data.styles import DOMAINS, PAIRS
 from papers.smear import _claims
-from papers.smear._claims import distance, entropy, routing_of
+from papers.smear._claims import (
+    ESTIMATORS,
+    ONE,
+    WIDE,
+    distance,
+    drawn,
+    each,
+    entropy,
+    has_routing,
+    in_use,
+    routing_of,
+)
 from papers.smear._comparison import DomainComparison
 
 TEXT = "Section 4, Qualitative Analysis"
 OTHERS = [pair for pair in itertools.combinations(DOMAINS, 2) if pair not in PAIRS]
 PHOTOS = "It is about a domain of DomainNet; ours are six styles of garments."
 DEPTH = "It is about the last of many layers; the stand-in has few."
+NARROW = ("REINFORCE", "ST-Gumbel", "DSelect-k")  # They mostly use one expert.
 MOST = 5.0  # So many experts in use, of six, or more, are "most".
 
 
@@ -25,8 +38,128 @@ class Fig3(DomainComparison):
     title = "mean routing distributions of the domains, ResNet-DomainNet"
     where = "Figures 3, 4, 8, 12, 16, 20, 24 and 25"
 
+    @property
+    def claims(self):
+        yield Claim(
+            f"{TEXT}; Figure 3",
+            "SMEAR sends one domain (Quickdraw) to two experts, in both of the layers "
+            "that are shown.",
+            lambda r: (
+                "SMEAR: the two experts that a domain uses most have "
+                f"{weight_of_two(r, 'SMEAR'):.2f} of its weight in two layers."
+            ),
+            Untestable(PHOTOS),
+        )
+        yield Claim(
+            f"{TEXT}; Figure 3",
+            "SMEAR routes domains that are alike (Painting and Real) alike.",
+            lambda r: (
+                "SMEAR: domains that are alike differ by "
+                f"{apart(r, 'SMEAR', PAIRS).mean():.2f}, others by "
+                f"{apart(r, 'SMEAR', OTHERS).mean():.2f}."
+            ),
+            Untestable(PHOTOS),
+        )
+        yield Claim(
+            f"{TEXT}; Figure 3",
+            "Some domains (Clipart and Sketch) use SMEAR's experts evenly.",
+            lambda r: (
+                f"SMEAR: two domains have {used_by_two(r, 'SMEAR'):.1f} of 6 in use."
+            ),
+            Untestable(PHOTOS),
+        )
+        yield Claim(
+            f"{TEXT}; Figure 12",
+            "Top-k routes uniformly in the first layers, and to a single expert in the "
+            "last.",
+            lambda r: (
+                f"Top-k: {in_use(r, 'Top-k')[:, 0].mean():.1f} experts in use in the "
+                f"first layer and {in_use(r, 'Top-k')[:, -1].mean():.1f} in the last."
+            ),
+            Untestable(DEPTH),
+        )
+        yield Claim(
+            f"{TEXT}; Figures 16, 20 and 24",
+            "REINFORCE, ST-Gumbel and DSelect-k mostly use a single expert.",
+            each(NARROW, lambda r, a: f"{used(r, a)} ({ONE:g} or fewer count)"),
+            lambda r: all_positive(
+                gap_of(ONE - in_use(r, arm).mean(axis=1)) for arm in NARROW
+            ),
+        )
+        yield Claim(
+            f"{TEXT}; Figures 12, 16, 20 and 24",
+            "All routers learned by gradient estimation give one domain (Quickdraw) an "
+            "expert of its own.",
+            each(
+                ESTIMATORS,
+                lambda r, a: f"so in {alone(r, a):.0%} of the layers and seeds",
+            ),
+            Untestable(PHOTOS),
+        )
+        yield Claim(
+            f"{TEXT}; Figures 4, 8 and 25",
+            "Latent Skills and the ensemble use most experts, as SMEAR does.",
+            each(WIDE, lambda r, a: f"{used(r, a)} ({MOST:g} or more count)"),
+            lambda r: all_positive(
+                gap_of(in_use(r, arm).mean(axis=1) - MOST) for arm in WIDE
+            ),
+        )
+        yield Claim(
+            f"{TEXT}; Figures 3 to 7",
+            "SMEAR's experts specialize less on DomainNet than on GLUE.",
+            "Not compared: our images and our texts differ in more than that.",
+            Untestable("Images and texts here differ in more than that."),
+        )
+        yield Claim(
+            f"{TEXT}; Figures 4, 12, 16, 20 and 24",
+            "Routers learned by gradient estimation specialize and share in less "
+            "meaningful ways than SMEAR.",
+            each(
+                ESTIMATORS,
+                lambda r, a: (
+                    f"domains that are not alike differ by {parted(r, a).mean():.2f} "
+                    f"more, SMEAR's by {parted(r, 'SMEAR').mean():.2f}"
+                ),
+            ),
+            lambda r: all_positive(
+                gap_of(parted(r, "SMEAR") - parted(r, arm)) for arm in ESTIMATORS
+            ),
+        )
+
+    def table_apart(self, results):
+        return [
+            (
+                "router | domains that are alike differ by | others differ by | bits "
+                "about the domain | experts in use"
+            ),
+            *(
+                [
+                    arm,
+                    f"{apart(results, arm, PAIRS).mean():.2f}",
+                    f"{apart(results, arm, OTHERS).mean():.2f}",
+                    f"{bits(results, arm).mean():.2f}",
+                    f"{in_use(results, arm).mean():.2f}",
+                ]
+                for arm in self.shown
+                if has_routing(results, arm)
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return super().fields | {
+            "drawn": lambda r: ", ".join(drawn(r)),
+            "most_bits": np.log2(len(DOMAINS)),
+            "num_domains": len(DOMAINS),
+        }
+
     def draw_routing(self, results):
         return _claims.draw_routing(results, DOMAINS, parts=[1.5, 3.5])
+
+
+def used(results, arm):
+    """How many experts are in use on average, as text."""
+    return f"{in_use(results, arm).mean():.1f} experts in use"
 
 
 def weight_of_two(results, arm):

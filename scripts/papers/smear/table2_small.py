@@ -8,12 +8,32 @@ import keras
 import numpy as np
 
 from dselectk_keras import Batches, Ramp
-from experiments import Experiment, preset
+from experiments import (
+    AsHigh,
+    Claim,
+    Equal,
+    Experiment,
+    Higher,
+    Untestable,
+    all_hold,
+    preset,
+)
 from experiments.scores import accuracy, f1, matthews, pearson, spearman
 from papers import citations
 from papers.data import sentences
 from papers.data.sentences import GLUE, LENGTH, NUM_ANSWERS, SHARES, WORDS
 from papers.smear import _claims, _routers
+from papers.smear._claims import (
+    HEURISTICS,
+    ONE,
+    WIDE,
+    drawn,
+    each,
+    has_routing,
+    in_use,
+    points,
+)
+from papers.smear._routers import HOURS
 
 ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE")
 WORSE = ("Top-k", "ST-Gumbel")  # Than tag routing, and than REINFORCE.
@@ -140,12 +160,240 @@ class Table2Small(Experiment):
         optimizer = keras.optimizers.AdamW(self.rate)
         return _routers.compiled(arm, inputs, outputs, optimizer)
 
-    def guessed(self, results):
-        """The tasks of two answers that are little more than guessed."""
-        means = [results.values(a, "scores").mean(axis=0) for a in self.arms]
-        scores = dict(zip(SCORES, np.mean(means, axis=0), strict=True))
-        tasks = ("RTE", "SST-2", "MRPC", "QQP", "QNLI")
-        return [task for task in tasks if scores[task] < GUESSED]
+    @property
+    def claims(self):
+        small = (
+            f"{self.num_steps:,} steps in place of 600,000, and {2 * self.depth} "
+            "routing blocks in place of 60."
+        )
+        yield Claim(
+            "Section 4, Results, first result",
+            "REINFORCE is the best estimator, and better than tag routing.",
+            points("REINFORCE", BEHIND, "average"),
+            Untestable(TINY, Higher("REINFORCE", BEHIND, by="average")),
+            number="+1.5, +1.8, +2.1",
+        )
+        yield Claim(
+            "Section 4, Results, first result",
+            "Estimators are often worse than heuristic routing: Top-k and ST-Gumbel "
+            "are worse than tag routing.",
+            points("Tag", WORSE, "average"),
+            Untestable(TINY, Higher("Tag", WORSE, by="average")),
+            number="+0.3, +0.6",
+        )
+        yield Claim(
+            "Section 4, Results, second result",
+            "In some cases an estimator is better than hash routing or a single "
+            "expert: REINFORCE is better than hash routing and 1x compute.",
+            points("REINFORCE", BASIC, "average"),
+            Untestable(TINY, Higher("REINFORCE", BASIC, by="average")),
+            number="+13.1, +1.6",
+        )
+        yield Claim(
+            "Section 4, Results",
+            "SMEAR is as good as all routers that are learned by gradient estimation, "
+            "or better.",
+            points("SMEAR", ESTIMATORS, "average"),
+            Untestable(TINY, AsHigh("SMEAR", ESTIMATORS, by="average", within=0.01)),
+            number="+3.4, +3.7, +1.6",
+        )
+        yield Claim(
+            "Section 4, Results",
+            "SMEAR is as good as all heuristic routing strategies, or better.",
+            points("SMEAR", HEURISTICS, "average"),
+            Untestable(TINY, AsHigh("SMEAR", HEURISTICS, by="average", within=0.01)),
+            number="+3.1, +14.7, +3.2, +1.4",
+        )
+        yield Claim(
+            "Section 4, Results",
+            "SMEAR is better than tag routing.",
+            points("SMEAR", "Tag", "average"),
+            Untestable(TINY, Higher("SMEAR", "Tag", by="average")),
+            number="+2.7; +3.1 by Table 2",
+        )
+        yield Claim(
+            "Section 4, Results",
+            "SMEAR is better than one expert with as many parameters.",
+            points("SMEAR", "1x parameters", "average"),
+            Untestable(TINY, Higher("SMEAR", "1x parameters", by="average")),
+            number="+1.4",
+        )
+        yield Claim(
+            "Section 4, Results",
+            "SMEAR matches the ensemble.",
+            points("SMEAR", "Ensemble", "average"),
+            Untestable(TINY, Equal("SMEAR", "Ensemble", by="average", within=0.01)),
+            number="-0.1",
+        )
+        yield Claim(
+            "Section 4, Results",
+            "SMEAR is better than Adamix.",
+            points("SMEAR", "Adamix", "average"),
+            Untestable(TINY, Higher("SMEAR", "Adamix", by="average")),
+            number="+3.2",
+        )
+        yield Claim(
+            "Section 4, Results",
+            "SMEAR is slightly better than Latent Skills.",
+            points("SMEAR", "Latent Skills", "average"),
+            Untestable(TINY, Higher("SMEAR", "Latent Skills", by="average")),
+            number="+0.6",
+        )
+        yield Claim(
+            "Section 4, Scaling",
+            "Twice as many experts do not change SMEAR's score.",
+            points("SMEAR 2x", "SMEAR", "average"),
+            Untestable(TINY, Equal("SMEAR 2x", "SMEAR", by="average", within=0.01)),
+            number="-0.3",
+        )
+        for router, theirs in (("SMEAR", "+2.9"), ("Top-k", "+1.2")):
+            yield Claim(
+                "Appendix C; Table 1, T5-GLUE",
+                f"Expert dropout improves {router}.",
+                points(router, (f"{router}, no dropout",), "average"),
+                Untestable(
+                    f"{TINY} The paper has one seed.",
+                    Higher(router, f"{router}, no dropout", by="average"),
+                ),
+                number=theirs,
+            )
+        for router, theirs in (("ST-Gumbel", "-1.1"), ("REINFORCE", "-1.6")):
+            yield Claim(
+                "Appendix C; Table 1, T5-GLUE",
+                f"Expert dropout harms {router}.",
+                points(f"{router}, dropout", router, "average"),
+                Untestable(
+                    f"{TINY} The paper has one seed.",
+                    Higher(router, f"{router}, dropout", by="average"),
+                ),
+                number=theirs,
+            )
+        yield Claim(
+            "Section 4, T5-GLUE",
+            "Tag routing is better if RTE shares the expert of MNLI.",
+            lambda r: (
+                "RTE has MNLI's expert: "
+                f"{100 * r.values('Tag', 'scores')[:, 0].mean():.1f} % on RTE."
+            ),
+            Untestable("Made-up RTE and MNLI, and no run with an expert of RTE's own."),
+        )
+        yield Claim(
+            "Section 4, Qualitative Analysis; Figure 3",
+            "Of SMEAR's routers, one gives most tasks experts of their own, another "
+            "sends most tasks to one expert.",
+            lambda r: (
+                "SMEAR: the favourite experts of the 8 tasks are "
+                f"{distinct(r, 'SMEAR').max(axis=1).mean():.1f} different ones in one "
+                f"layer, and {distinct(r, 'SMEAR').min(axis=1).mean():.1f} in another."
+            ),
+            Untestable(
+                small,
+                lambda r: (
+                    distinct(r, "SMEAR").max(axis=1).mean() >= 5
+                    and distinct(r, "SMEAR").min(axis=1).mean() <= 3
+                ),
+            ),
+        )
+        yield Claim(
+            "Section 4, Qualitative Analysis; Figure 3",
+            "In the router of the first kind, RTE, MRPC and MNLI share experts.",
+            lambda r: (
+                f"SMEAR: their favourite is the same in {share_alike(r, 'SMEAR'):.0%} "
+                "of the runs."
+            ),
+            Untestable(
+                small,
+                lambda r: share_alike(r, "SMEAR") >= 0.5,
+            ),
+        )
+        yield Claim(
+            "Section 4, Qualitative Analysis; Figure 3",
+            "In the router of the second kind, STS-B and SST-2 have experts of their "
+            "own, and MNLI uses many.",
+            lambda r: (
+                f"SMEAR: both have in {share_apart(r, 'SMEAR'):.0%} of the runs, and "
+                f"MNLI has {used_by_mnli(r, 'SMEAR'):.1f} of 8 experts in use."
+            ),
+            Untestable(
+                small,
+                lambda r: (
+                    share_apart(r, "SMEAR") >= 0.5 and used_by_mnli(r, "SMEAR") >= MANY
+                ),
+            ),
+        )
+        yield Claim(
+            "Section 4, Qualitative Analysis; Figures 3 and 5 to 7",
+            "SMEAR's routing is sparse.",
+            lambda r: (
+                f"SMEAR: a task has {used_by_task(r, 'SMEAR').mean():.1f} of 8 experts "
+                "in use."
+            ),
+            Untestable(
+                small,
+                lambda r: used_by_task(r, "SMEAR").mean() < MANY,
+            ),
+        )
+        yield Claim(
+            "Section 4, Qualitative Analysis; Figures 13 to 15, 17 to 19 and 21 to 23",
+            "Estimators use a single expert in some layers, and about 3 of 8 in "
+            "others.",
+            each(ESTIMATORS, fewest_and_most),
+            Untestable(TINY, use_one_or_some),
+        )
+        yield Claim(
+            "Section 4, Qualitative Analysis; Figures 5 to 7, 9 to 11 and 26 to 28",
+            "Latent Skills and the ensemble use most experts, as SMEAR does.",
+            each(WIDE, lambda r, a: f"{in_use(r, a).mean():.1f} of 8 experts in use"),
+            Untestable(
+                small,
+                lambda r: all_hold(in_use(r, arm).mean() > MANY for arm in WIDE),
+            ),
+        )
+
+    def table_scores(self, results):
+        return [
+            (
+                "router | paper, GLUE | here | RTE | SST-2 | MRPC f1 | MRPC | STS-B "
+                "pearson | STS-B spearman | QQP f1 | QQP | MNLI | QNLI | CoLA"
+            ),
+            *(
+                [
+                    arm,
+                    PAPER[arm],
+                    results.text(arm, "average", scale=100),
+                    *(
+                        f"{100 * x:.1f}"
+                        for x in results.values(arm, "scores").mean(axis=0)
+                    ),
+                ]
+                for arm in self.arms
+            ),
+        ]
+
+    def table_apart(self, results):
+        return [
+            ["router", *(f"layer {i + 1}" for i in range(2 * self.depth))],
+            *(
+                [arm, *apart(results, arm)]
+                for arm in self.arms
+                if has_routing(results, arm)
+            ),
+        ]
+
+    @property
+    def fields(self):
+        sizes = self.sizes.values()
+        return {
+            "drawn": lambda r: ", ".join(drawn(r)),
+            "examples": [f"{task} {count:,}" for task, count in self.sizes.items()],
+            "blocks": 2 * self.depth,
+            "largest_to_smallest": max(sizes) // min(sizes),
+            "hours": HOURS["GLUE"],
+            "num_arms": len(self.arms),
+            "all_hours": len(self.arms) * self.presets()["paper"].seeds * HOURS["GLUE"],
+            "guessed": lambda r: ", ".join(guessed(r)) or None,
+            "GUESSED": GUESSED,
+        }
 
     def draw_routing(self, results):
         return _claims.draw_routing(results, GLUE)
@@ -156,6 +404,29 @@ def apart(results, arm):
     found = _claims.distance(_claims.routing_of(results, arm))
     pairs = found[..., ~np.eye(len(GLUE), dtype=bool)]
     return [f"{value:.2f}" for value in pairs.mean(axis=-1).mean(axis=0)]
+
+
+def fewest_and_most(results, arm):
+    """How many experts are in use in two layers, as text."""
+    used = in_use(results, arm)
+    few, many = used.min(axis=1).mean(), used.max(axis=1).mean()
+    return f"{few:.1f} experts in use in one layer, {many:.1f} in another"
+
+
+def use_one_or_some(results):
+    """Whether estimators use one expert in a layer, and some of them in another."""
+    used = [in_use(results, arm) for arm in ESTIMATORS]
+    few = (each.min(axis=1).mean() <= ONE for each in used)
+    some = (2 <= each.max(axis=1).mean() <= MANY for each in used)
+    return all_hold([*few, *some])
+
+
+def guessed(results):
+    """The tasks of two answers that are little more than guessed."""
+    means = [results.values(a, "scores").mean(axis=0) for a in results.experiment.arms]
+    scores = dict(zip(SCORES, np.mean(means, axis=0), strict=True))
+    tasks = ("RTE", "SST-2", "MRPC", "QQP", "QNLI")
+    return [task for task in tasks if scores[task] < GUESSED]
 
 
 def favourites(results, arm):

@@ -2,9 +2,11 @@
 
 import dataclasses
 
-from experiments import drawing
+from experiments import AsHigh, Claim, Higher, drawing
+from experiments.plan import price
+from papers.smear._claims import ESTIMATORS, HEURISTICS, points
 from papers.smear._comparison import REFERENCE, DomainComparison
-from papers.smear._routers import ROUTED_BY, SINGLE
+from papers.smear._routers import DOMAINNET, HOURS, OURS, ROUTED_BY, SINGLE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,6 +16,154 @@ class Table3Small(DomainComparison):
     name = "smear-table3-small"
     title = "routers of adapters on images of six domains"
     where = "Table 3"
+
+    @property
+    def claims(self):
+        yield Claim(
+            "Section 4, Results, first result",
+            "Tag routing is more accurate than all routers that are learned by "
+            "gradient estimation.",
+            points("Tag", ESTIMATORS),
+            Higher("Tag", ESTIMATORS, by="accuracy"),
+            number="+1.4, +2.9, +1.4, +2.1",
+        )
+        yield Claim(
+            "Section 4, Results, second result",
+            "Some routers that are learned by gradient estimation are more accurate "
+            "than hash routing: Top-k.",
+            points("Top-k", "Hash"),
+            Higher("Top-k", "Hash", by="accuracy", effect=0.076),
+            number="+7.6",
+        )
+        yield Claim(
+            "Section 4, Results, second result",
+            "Some are more accurate than a single expert: Top-k.",
+            points("Top-k", "1x compute"),
+            Higher("Top-k", "1x compute", by="accuracy", effect=0.01),
+            number="+1.0",
+        )
+        yield Claim(
+            "Abstract; Table 3",
+            "Routers that are learned by gradient estimation are less accurate than "
+            "one expert with as many parameters.",
+            points("1x parameters", ESTIMATORS),
+            Higher("1x parameters", ESTIMATORS, by="accuracy"),
+            number="+0.8, +2.3, +0.8, +1.5",
+        )
+        yield Claim(
+            "Section 4, Results, third result",
+            "SMEAR is as good as all routers that are learned by gradient estimation, "
+            "or better.",
+            points("SMEAR", ESTIMATORS),
+            AsHigh("SMEAR", ESTIMATORS, by="accuracy", within=0.01),
+            number="+2.0, +3.5, +2.0, +2.7",
+        )
+        yield Claim(
+            "Section 4, Results, third result",
+            "SMEAR is as good as all heuristic routing strategies, or better.",
+            points("SMEAR", HEURISTICS),
+            AsHigh("SMEAR", HEURISTICS, by="accuracy", within=0.01),
+            number="+0.6, +9.6, +3.0, +1.2",
+        )
+        yield Claim(
+            "Section 4, Results",
+            "SMEAR is more accurate than tag routing.",
+            points("SMEAR", "Tag"),
+            Higher("SMEAR", "Tag", by="accuracy", effect=0.006),
+            number="+0.6",
+        )
+        yield Claim(
+            "Section 4, Results",
+            "SMEAR is more accurate than one expert with as many parameters.",
+            points("SMEAR", "1x parameters"),
+            Higher("SMEAR", "1x parameters", by="accuracy", effect=0.012),
+            number="+1.2",
+        )
+        yield Claim(
+            "Section 4, Results",
+            "SMEAR is modestly less accurate than the ensemble of the experts.",
+            points("SMEAR", "Ensemble"),
+            Higher("Ensemble", "SMEAR", by="accuracy", effect=0.009),
+            number="-0.9",
+        )
+        for other, theirs in (
+            ("Adamix", "+4"),
+            ("Soft MoE", "+1.5"),
+            ("DSelect-k", "+2.7"),
+        ):
+            yield Claim(
+                "Section 4, Results",
+                f"SMEAR is more accurate than {other}.",
+                points("SMEAR", other),
+                Higher("SMEAR", other, by="accuracy"),
+                number=theirs,
+            )
+        yield Claim(
+            "Section 4, Results",
+            "SMEAR is slightly more accurate than Latent Skills.",
+            points("SMEAR", "Latent Skills"),
+            Higher("SMEAR", "Latent Skills", by="accuracy", effect=0.001),
+            number="+0.1",
+        )
+        yield Claim(
+            "Section 4, Scaling",
+            "Twice as many experts make SMEAR more accurate.",
+            points("SMEAR 2x", "SMEAR"),
+            Higher("SMEAR 2x", "SMEAR", by="accuracy", effect=0.008),
+            number="+0.8",
+        )
+
+    def table_accuracy(self, results):
+        return [
+            (
+                "router | paper, DomainNet | here | plain | blurred | edges | outlines "
+                "| inverted | cluttered"
+            ),
+            *(
+                [
+                    arm,
+                    DOMAINNET.get(arm, ""),
+                    results.text(arm, "accuracy", scale=100),
+                    *(
+                        f"{100 * x:.1f}"
+                        for x in results.values(arm, "accuracies").mean(axis=0)
+                    ),
+                ]
+                for arm in self.shown
+            ),
+        ]
+
+    def table_costs(self, results):
+        return [
+            (
+                "router | experts with a weight above 0 | thousand operations, "
+                "adapters and router | times a single expert | times a single expert, "
+                "whole network | time, whole network, times a single expert"
+            ),
+            *(
+                [
+                    arm,
+                    f"{results.mean(arm, 'experts_used'):.2f}",
+                    f"{results.mean(arm, 'adapter_flops') / 1000.0:.0f}",
+                    f"{times(results, arm, 'adapter_flops'):.2f}",
+                    f"{times(results, arm, 'flops'):.2f}",
+                    f"{results.mean(arm, 'time_ratio'):.2f}",
+                ]
+                for arm in self.shown
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return super().fields | {
+            "above_ours": points("SMEAR", OURS),
+            "price": lambda r: price(r, seeds=20),
+            "hours": HOURS["DomainNet"],
+            "num_arms": len(self.arms),
+            "all_hours": len(self.arms)
+            * self.presets()["paper"].seeds
+            * HOURS["DomainNet"],
+        }
 
     def draw_accuracy_and_cost(self, results):
         arms = sorted(self.shown, key=lambda arm: results.mean(arm, "accuracy"))
