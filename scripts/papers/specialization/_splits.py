@@ -28,6 +28,16 @@ class Splits(Images):
     shown_runs = "specialization-table1"
 
     @property
+    def fields(self):
+        known = [DATA[name] for name in self.datasets]
+        return {
+            "numbers_of_experts": "; ".join(
+                f"{d.title} {d.num_experts}" for d in known
+            ),
+            "splits": {name: split_of(name) for name in SPLITS},
+        }
+
+    @property
     def arms(self):
         return {
             arm_of(name, kind): (name, kind)

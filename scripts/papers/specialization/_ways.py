@@ -10,12 +10,14 @@ from dselectk_keras.plots import plot_runs
 from experiments import (
     NOT_RUN,
     UNTESTABLE,
+    Claim,
     Judged,
     all_positive,
     drawing,
     gap_of,
     preset,
 )
+from experiments.plan import price
 from experiments.results import format_mean
 from papers.specialization import _images, _mixture
 from papers.specialization._images import NUMBERS, WAYS, Images
@@ -65,6 +67,13 @@ class Tuned(Images):
     # Weights of pairs at the same expert, and at different ones.
     beta_s: tuple[float, ...] = preset((1e-6,), paper=(1e-6, 1e-5))
     beta_d: tuple[float, ...] = preset(TENTHS, smoke=(1e-2,))
+
+    @property
+    def fields(self):
+        return {
+            "smallest": {name: smallest(e) for name, e in self.presets().items()},
+            "price": lambda r: price(r, seeds=30),
+        }
 
     def grid(self, way):
         """What is tuned for a way to train: values to try, by setting."""
@@ -126,20 +135,15 @@ class Ways(Tuned, abc.ABC):
 
         The first of each pair should be lower (`sign` -1) or higher (1), or with
         `least` as good. A pair for which the paper's own table says the contrary of
-        its text is shown, but not judged. Gives the paper's numbers and ours, as text,
-        and whether the claim holds. Entropies of images are judged by their logarithms,
+        its text is shown, but not judged. Gives our numbers, as text, and whether the
+        claim holds. Entropies of images are judged by their logarithms,
         because in some runs they are many times the usual. The paper's differences
         decide what is nil, if they are of the same data.
         """
-        texts, gaps, theirs, effects = [], [], [], []
-        place = NUMBERS.index(number)
+        texts, gaps, effects = [], [], []
         scale = np.log if number == "sample_entropy" else np.asarray
-        for way, other in pairs:
-            values = [self.theirs[each][place + (place > 0)] for each in (way, other)]
-            slack = ALIKE * values[1] if least else 0
-            judged = sign * (values[0] - values[1]) >= -slack
-            note = "" if judged else " (contrary)"
-            theirs.append(" against ".join(map(exact, values)) + note)
+        compared = self.in_paper(number, pairs, sign, least)
+        for (way, other), (values, judged) in zip(pairs, compared, strict=True):
             text = NOT_RUN
             if {way, other} <= set(self.shown):
                 mine, its = (values_of(results, each, number) for each in (way, other))
@@ -149,13 +153,153 @@ class Ways(Tuned, abc.ABC):
                     gaps.append(gap.above(-MARGIN * its.mean() if least else 0))
                     effects.append(0 if least else sign * np.subtract(*scale(values)))
             texts.append(f"{way} against {other}: {text}")
-        if "contrary" not in theirs[0] and not gaps:
+        if compared[0][1] and not gaps:
             holds = NOT_RUN
         else:
             contrary = Judged(UNTESTABLE, why="The paper's table says the contrary.")
             known = None if self.stands_in_for else effects
             holds = all_positive(gaps, known) if gaps else contrary
-        return "; ".join(theirs), "; ".join(texts) + ".", holds
+        return "; ".join(texts) + ".", holds
+
+    def in_paper(self, number, pairs, sign, least=False):
+        """For each pair of ways the paper's numbers, and whether they agree."""
+        place, found = NUMBERS.index(number), []
+        for pair in pairs:
+            one, other = (self.theirs[way][place + (place > 0)] for way in pair)
+            slack = ALIKE * other if least else 0
+            found.append(((one, other), sign * (one - other) >= -slack))
+        return found
+
+    def claim(self, where, says, number, pairs, sign, least=False):
+        """A claim that ways are lower or higher in a number; see `compare`."""
+        asked = {"number": number, "pairs": pairs, "sign": sign, "least": least}
+        theirs = (
+            " against ".join(map(exact, values)) + ("" if agrees else " (contrary)")
+            for values, agrees in self.in_paper(**asked)
+        )
+        return Claim(
+            f"{self.where}; {where}",
+            says,
+            lambda results: self.compare(results, **asked)[0],
+            lambda results: self.compare(results, **asked)[1],
+            "; ".join(theirs),
+        )
+
+    @property
+    def claims(self):
+        first, second = "Section 7, first result", "Section 7, second result"
+        gates = [("attentive", "original")]
+        both = [("attentive, L_s", "original")]
+        yield self.claim(
+            first,
+            "The attentive gate has a lower error than the original one.",
+            "error",
+            gates,
+            -1,
+        )
+        yield self.claim(
+            f"{first}; Section 5",
+            "The attentive gate with either penalty has a higher H_u than both gates "
+            "have without.",
+            "utilization_entropy",
+            PENALIZED,
+            1,
+        )
+        yield self.claim(
+            first,
+            "The attentive gate with either penalty has a lower H_s than both gates "
+            "have without.",
+            "sample_entropy",
+            PENALIZED,
+            -1,
+        )
+        yield self.claim(
+            second,
+            "L_s has a lower error than L_importance.",
+            "error",
+            WITH_BOTH,
+            -1,
+        )
+        yield self.claim(
+            second,
+            "L_s has as high an H_u as L_importance, or a higher one.",
+            "utilization_entropy",
+            WITH_BOTH,
+            1,
+            least=True,
+        )
+        yield self.claim(
+            second,
+            "L_s has a lower H_s than L_importance.",
+            "sample_entropy",
+            WITH_BOTH,
+            -1,
+        )
+        yield self.claim(
+            "Section 1",
+            "The attentive gate alone has a lower H_s than the original one.",
+            "sample_entropy",
+            gates,
+            -1,
+        )
+        yield self.claim(
+            "Section 1",
+            "Students have no larger error than their attentive teachers.",
+            "error",
+            list(STUDENTS.items()),
+            -1,
+            least=True,
+        )
+        yield self.claim(
+            "Section 8",
+            "The attentive gate with L_s has a lower error than the original mixture.",
+            "error",
+            both,
+            -1,
+        )
+        yield self.claim(
+            "Section 8",
+            "The attentive gate with L_s has a higher I(E;Y) than the original "
+            "mixture.",
+            "mutual_information",
+            both,
+            1,
+        )
+        yield self.claim(
+            "Section 8",
+            "The attentive gate with L_s has a lower H_s than the original mixture.",
+            "sample_entropy",
+            both,
+            -1,
+        )
+
+    def table_best(self, results):
+        return [
+            (
+                "way | error | I(E;Y) | H_s | H_u | error, paper | I(E;Y), paper | "
+                "H_s, paper | H_u, paper"
+            ),
+            *(
+                [
+                    way,
+                    *self.best(results, way),
+                    f"{mean:.3f} ± {deviation:.3f}",
+                    *map(exact, others),
+                ]
+                for way in self.shown
+                for mean, deviation, *others in [self.theirs[way]]
+            ),
+        ]
+
+    def table_means(self, results):
+        return [
+            "way | error | I(E;Y) | H_s | H_u",
+            *(
+                [way, *(results.text(arm, begin + number) for number in NUMBERS)]
+                for way in self.shown
+                for arm, begin in [place_of(way)]
+            ),
+        ]
 
     def draw_runs(self, results):
         figure, axes = drawing.panels(2, 2, 4.6, sharey=True)

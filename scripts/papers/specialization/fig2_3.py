@@ -4,13 +4,15 @@ import dataclasses
 
 import numpy as np
 
-from experiments import drawing
+from experiments import Claim, drawing, most
+from experiments.results import how_many
 from papers.specialization._mixture import DATA
 from papers.specialization._splits import JOINT, SPLIT, SPLITS, Splits, arm_of
-from papers.specialization._tables import SHARE, are_used, draw_table
+from papers.specialization._tables import SHARE, USED, are_used, draw_table
 
 FIGURE = {JOINT: "Figure 2", SPLIT: "Figure 3"}
 MIXED = "fmnist_mnist"
+USED_IN_PAPER = {"mnist": "3 of 5 experts used", MIXED: "not all 6 used"}
 SHOWN = 5  # Runs that are drawn.
 CLOTHES = 6  # The first classes of the mixed data are clothes, the others digits.
 
@@ -22,6 +24,66 @@ class Fig2And3(Splits):
     name = "specialization-fig2-3"
     title = "a joint gate leaves experts out, one on trained experts does not"
     where = "Figures 2 and 3"
+
+    @property
+    def claims(self):
+        for name in self.datasets:
+            about = DATA[name]
+            yield Claim(
+                f"Figure 2 ({'a' if name == 'mnist' else 'b'}), Section 4.1",
+                f"{about.title}: the original mixture does not use all of its experts.",
+                lambda r, about=about, name=name: (
+                    f"{how_many(leaves_out(r, name))} runs use fewer than "
+                    f"{about.num_experts} experts; H_u is "
+                    f"{r.text(arm_of(name, JOINT), 'gate_utilization_entropy')} bits "
+                    f"of {np.log2(about.num_experts):.2f}."
+                ),
+                lambda r, name=name: most(leaves_out(r, name)),
+                number=USED_IN_PAPER[name],
+            )
+        yield Claim(
+            "Figure 2 (b), Section 4.1",
+            "FMNIST + MNIST: clothes and digits do not part; an expert gets both.",
+            lambda r: (
+                f"In {how_many(mixes(r))} runs an expert has a tenth or more of its "
+                "images of each kind."
+            ),
+            lambda r: most(mixes(r)),
+            number="expert 2 gets both",
+        )
+        for name in self.datasets:
+            yield Claim(
+                f"Figure 3 ({'a' if name == 'mnist' else 'b'}), Section 4.2",
+                f"{DATA[name].title}: a gate on experts that know a split learns to "
+                "select the expert of each class.",
+                lambda r, name=name: (
+                    f"In {how_many(follows(r, name))} runs most images of every class "
+                    f"choose its expert; {share(r, name):.0%} of all images do."
+                ),
+                lambda r, name=name: follows(r, name).all(),
+            )
+
+    def table_numbers(self, results):
+        return [
+            "data | gate | error | I(E;Y) | H_s | H_u | experts used | as the split",
+            *(
+                [
+                    DATA[name].title,
+                    kind,
+                    results.text(arm, "gate_error"),
+                    results.text(arm, "gate_mutual_information"),
+                    results.text(arm, "gate_sample_entropy"),
+                    results.text(arm, "gate_utilization_entropy"),
+                    num_used(results, name, kind),
+                    f"{share(results, name):.0%}" if kind == SPLIT else "",
+                ]
+                for arm, (name, kind) in self.arms.items()
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return super().fields | {"SHOWN": SHOWN, "USED": USED}
 
     def draw_tables(self, results):
         size = len(self.arms), SHOWN, 2.0 * len(self.arms) + 0.4
@@ -55,6 +117,12 @@ def share(results, name):
     found, split = tables(results, name, SPLIT), SPLITS[name]
     chosen = found[:, np.arange(len(split)), split].sum(axis=-1)
     return (chosen / found.sum(axis=(1, 2))).mean()
+
+
+def num_used(results, name, kind):
+    """How many experts are used on average, of how many, as text."""
+    used = are_used(tables(results, name, kind)).sum(axis=-1)
+    return f"{used.mean():.1f} of {DATA[name].num_experts}"
 
 
 def follows(results, name):

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from experiments import drawing, preset
-from papers.specialization._images import classified, measured, reported
-from papers.specialization._tables import SHARE, are_used, draw_table
+from experiments import Claim, Higher, all_positive, drawing, most, preset
+from papers.specialization._images import NUMBERS, classified, measured, reported
+from papers.specialization._tables import SHARE, USED, are_used, draw_table
 from papers.specialization._ways import Tuned
 
 NEEDS, ALL = "original, L_s", "original, importance"
@@ -42,6 +42,80 @@ class Fig6And7(Tuned):
             return [classified(model, data) for model in models]
         found = [measured(model, data, count) for model in models]
         return [{**each, "used": int(are_used(each["table"]).sum())} for each in found]
+
+    @property
+    def claims(self):
+        for n in self.num_experts:
+            few, every = (arm_of(NEEDS, n), arm_of(ALL, n))
+            yield Claim(
+                FIGURES[n],
+                f"{n} experts: L_importance uses all of them.",
+                lambda r, every=every, n=n: (
+                    f"In {(r.values(every, 'used') == n).sum()} of {len(r.of(every))} "
+                    f"runs (most count, by a sign test); {r.text(every, 'used')} "
+                    "experts on average."
+                ),
+                lambda r, every=every, n=n: most(r.values(every, "used") == n),
+            )
+        for n in self.num_experts:
+            few, every = (arm_of(NEEDS, n), arm_of(ALL, n))
+            yield Claim(
+                FIGURES[n],
+                f"{n} experts: L_s uses fewer experts than L_importance.",
+                lambda r, every=every, few=few: (
+                    f"{r.text(few, 'used')} against {r.text(every, 'used')} experts; "
+                    f"H_u differs by {r.gap(few, every, 'utilization_entropy'):2} bits."
+                ),
+                Higher(every, few, by="used"),
+            )
+        for n in self.num_experts:
+            few, every = (arm_of(NEEDS, n), arm_of(ALL, n))
+            yield Claim(
+                "Section 6, last sentence",
+                f"{n} experts: L_s has no larger error than L_importance. (By 5 % of "
+                "it, here.)",
+                lambda r, every=every, few=few: (
+                    f"{r.text(few, 'error')} against {r.text(every, 'error')}: "
+                    f"{r.gap(few, every, 'error')}."
+                ),
+                lambda r, every=every, few=few: all_positive(
+                    [-r.gap(few, every, "error")],
+                    over=-0.05 * r.mean(every, "error"),
+                ),
+                number="no number",
+            )
+
+    def table_best(self, results):
+        return [
+            "experts | penalty | error | I(E;Y) | H_s | H_u | experts used",
+            *(
+                [
+                    n,
+                    SHOWN[way],
+                    *(float(run[number]) for number in NUMBERS),
+                    run["used"],
+                ]
+                for arm, (way, n) in self.arms.items()
+                for run in [reported(results, arm).numbers]
+            ),
+        ]
+
+    def table_means(self, results):
+        return [
+            "experts | penalty | error | I(E;Y) | H_s | H_u | experts used",
+            *(
+                [
+                    n,
+                    SHOWN[way],
+                    *(results.text(arm, number) for number in (*NUMBERS, "used")),
+                ]
+                for arm, (way, n) in self.arms.items()
+            ),
+        ]
+
+    @property
+    def fields(self):
+        return super().fields | {"USED": USED}
 
     def draw_tables(self, results):
         counts = self.num_experts

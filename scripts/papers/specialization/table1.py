@@ -2,7 +2,9 @@
 
 import dataclasses
 
-from papers.specialization._splits import JOINT, SPLIT, Splits
+from experiments import Claim, all_positive
+from papers.specialization._mixture import DATA
+from papers.specialization._splits import JOINT, SPLIT, Splits, arm_of
 
 # Test error and training loss.
 PAPER = {
@@ -19,3 +21,59 @@ class Table1(Splits):
     name = "specialization-table1"
     title = "fresh experts do better under a gate that knows an equitable split"
     where = "Table 1"
+
+    @property
+    def claims(self):
+        for name in self.datasets:
+            for j, (key, title) in enumerate(TITLES.items()):
+                yield Claim(
+                    f"Table 1 ({'ab'[list(PAPER).index(name)]}), Section 4.2",
+                    f"{DATA[name].title}: under the gate of an equitable split (b), "
+                    f"fresh experts have a lower {title} than under the joint gate "
+                    "(a).",
+                    lambda r, key=key, name=name: (
+                        f"{r.text(arm_of(name, SPLIT), key)} against "
+                        f"{r.text(arm_of(name, JOINT), key)}: "
+                        f"{r.gap(arm_of(name, SPLIT), arm_of(name, JOINT), key)}."
+                    ),
+                    lambda r, j=j, key=key, name=name: all_positive(
+                        [r.gap(arm_of(name, JOINT), arm_of(name, SPLIT), key)],
+                        float(PAPER[name][JOINT][j]) - float(PAPER[name][SPLIT][j]),
+                    ),
+                    number=f"{PAPER[name][SPLIT][j]} against {PAPER[name][JOINT][j]}",
+                )
+
+    def table_errors(self, results):
+        return [
+            ["data", "gate", "test error", "paper", "training loss", "paper"],
+            *(
+                [
+                    DATA[name].title,
+                    kind,
+                    results.text(arm, "error"),
+                    PAPER[name][kind][0],
+                    results.text(arm, "train_loss"),
+                    PAPER[name][kind][1],
+                ]
+                for arm, (name, kind) in self.arms.items()
+            ),
+        ]
+
+    def table_questions(self, results):
+        return [
+            ["question", "here"],
+            *(
+                [
+                    (
+                        f"{DATA[name].title}: how good are the experts that were "
+                        "trained with the joint gate?"
+                    ),
+                    (
+                        f"Test error {results.text(arm, 'gate_error')}; fresh experts "
+                        f"under the same gate {results.text(arm, 'error')}."
+                    ),
+                ]
+                for name in self.datasets
+                for arm in [arm_of(name, JOINT)]
+            ),
+        ]

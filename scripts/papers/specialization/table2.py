@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from experiments import preset
 from papers.specialization._images import WAYS
-from papers.specialization._ways import Ways
+from papers.specialization._ways import STUDENTS, Ways, values_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,3 +34,13 @@ class Table2(Ways):
     ways: tuple[str, ...] = preset(
         tuple(WAYS), smoke=("original", "original, L_s", "attentive, importance")
     )
+
+    @property
+    def fields(self):
+        return super().fields | {
+            "in_use": lambda r: ", ".join(
+                f"{2 ** values_of(r, way, 'sample_entropy').mean():.2f}"
+                for way in self.shown
+                if way in STUDENTS
+            ),
+        }

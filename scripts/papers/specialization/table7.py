@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from experiments import preset
 from papers.specialization._images import WAYS
-from papers.specialization._ways import STUDENTS, TENTHS, Ways
+from papers.specialization._ways import STUDENTS, TENTHS, WITH_BOTH, Ways
 
 ATTENTIVE = ("attentive", *STUDENTS.values())
 # The same penalty, or none, with both gates; the students, and their rivals.
@@ -38,3 +38,16 @@ class Table7(Ways):
     seeds: int = preset(5, paper=10, smoke=1)
     beta_s: tuple[float, ...] = preset((1e-6,), paper=(1e-7, 1e-6))
     beta_d: tuple[float, ...] = preset((*TENTHS, 1e-7), smoke=(1e-2,))
+
+    @property
+    def claims(self):
+        attentive = "With an attentive gate errors are lower than with an original one."
+        compared = {
+            attentive: GATES,
+            "L_s has a lower error than L_importance.": WITH_BOTH,
+            "The distilled gates have the lowest errors of all.": BEST,
+        }
+        return [
+            self.claim("Appendix D", says, "error", pairs, -1)
+            for says, pairs in compared.items()
+        ]
