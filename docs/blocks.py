@@ -363,7 +363,7 @@ def decoder():
 
 def verdicts():
     """How many claims of each paper have which verdict, by the index of the pages."""
-    from experiments.template import COUNTED
+    from experiments.claims import COUNTED
 
     text = (ROOT / "docs/reproduction/index.md").read_text(encoding="utf-8")
     lines = []

@@ -51,7 +51,7 @@ class Claim(NamedTuple):
         >>> claim = Claim(
         ...     "Table 3",
         ...     "SMEAR is more accurate than tag routing.",
-        ...     lambda results: str(results.gap("SMEAR", "Tag", "accuracy")),
+        ...     lambda results: f"{results.gap('SMEAR', 'Tag', 'accuracy')}",
         ...     Higher("SMEAR", "Tag", by="accuracy", effect=0.006),
         ...     number="+0.6",
         ... )

@@ -45,9 +45,9 @@ class Job(NamedTuple):
 class Experiment(abc.ABC):
     """A figure or a table: a frozen config, and the runs that it needs.
 
-    A concrete experiment is a frozen dataclass with a `name`, a `title`, `arms`, `run`
-    and a template of its page (see `experiments.template`), and fields of its own, such
-    as sizes, in which its presets differ.
+    A concrete experiment is a frozen dataclass with a `name`, a `title`, `arms`, `run`,
+    `claims` and a template of its page (see `experiments.template`), and fields of its
+    own, such as sizes, in which its presets differ.
     It compares *arms*. Each arm is tuned first, over its `space` and with seeds that
     are not reported, and then run once for each seed. `reproduce` does both.
 
@@ -68,16 +68,12 @@ class Experiment(abc.ABC):
 
     Example:
         >>> import dataclasses
-        >>> from experiments import Experiment, fill_template, reproduce
+        >>> from experiments import Claim, Experiment, Higher, fill_template, reproduce
         >>> @dataclasses.dataclass(frozen=True)
         ... class Coin(Experiment):
         ...     name = "coin"
         ...     title = "a coin that is thrown many times"
-        ...     page = '''
-        ... | hypothesis | here | holds |
-        ... | --- | --- | --- |
-        ... | More heads. | {gap('bent', 'fair', 'heads'):0} | bent > fair by heads |
-        ... '''
+        ...     page = "{claims}"
         ...     throws: int = 1_000
         ...
         ...     @property
@@ -88,6 +84,11 @@ class Experiment(abc.ABC):
         ...         rngs = [np.random.default_rng(job.seed) for job in jobs]
         ...         found = [rng.binomial(self.throws, self.arms[arm]) for rng in rngs]
         ...         return [{"heads": heads} for heads in found]
+        ...
+        ...     @property
+        ...     def claims(self):
+        ...         test = Higher("bent", "fair", by="heads")
+        ...         yield Claim("", "It has more heads.", "In the picture.", test)
         >>> results = reproduce(Coin(seeds=3), progress=False)
         >>> fill_template(results).verdict
         'yes'

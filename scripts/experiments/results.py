@@ -9,7 +9,7 @@ import pathlib
 
 import numpy as np
 
-from experiments.compare import Gap, gap_of, mean_and_error
+from experiments.compare import NOT_RUN, Gap, gap_of, mean_and_error
 from experiments.files import damaged, to_json, write_whole
 
 
@@ -145,12 +145,16 @@ class Results:
     def text(self, arm, number, digits=3, scale=1.0):
         """The mean of a number and its standard error, such as `"0.0153 ± 0.0002"`.
 
+        Of an arm without runs, "not run".
+
         Args:
             arm: Name of the arm.
             number: Name of the number.
             digits: The number of significant digits of the mean.
             scale: A factor of both.
         """
+        if not self.of(arm):
+            return NOT_RUN
         mean, error = self._mean_and_error(arm, number)
         return format_mean(scale * mean, scale * error, digits)
 

@@ -20,7 +20,6 @@ Where an experiment `stands_in_for` the paper's data with others, what holds or 
 refuted does so *on a stand-in*.
 """
 
-import collections.abc
 import dataclasses
 import functools
 import inspect
@@ -110,31 +109,6 @@ class Filled:
         return [claim for claim in claims if not claim.fact] or claims
 
 
-class Fields(collections.abc.Mapping):
-    """The names of a template: the `fields` of an experiment, then its attributes."""
-
-    def __init__(self, experiment, results):
-        self.experiment, self.results = experiment, results
-        self.known = experiment.fields
-        self.presets = presets_of(experiment)
-
-    def __getitem__(self, name):
-        if name in self.presets:
-            return self.presets[name]
-        if name == "both":
-            return Both(self.presets)
-        value = (
-            self.known[name] if name in self.known else getattr(self.experiment, name)
-        )
-        return value(self.results) if callable(value) else value
-
-    def __iter__(self):
-        return iter(self.known)
-
-    def __len__(self):
-        return len(self.known)
-
-
 class Both:
     """The fields of two presets, as text."""
 
@@ -147,7 +121,18 @@ class Both:
 
 
 class Prose(string.Formatter):
-    """`str.format`, which lists the entries of tuples."""
+    """`str.format` of an experiment's `fields` and attributes; it lists tuples."""
+
+    def __init__(self, experiment, results):
+        self.experiment, self.results = experiment, results
+        presets = presets_of(experiment)
+        self.known = {**experiment.fields, **presets, "both": Both(presets)}
+
+    def get_value(self, key, *_):
+        """The value of a name; a function gets the results."""
+        known = key in self.known
+        value = self.known[key] if known else getattr(self.experiment, key)
+        return value(self.results) if callable(value) else value
 
     def format_field(self, value, spec):
         """The text of a value; a `NotRunError` if it is `None`."""
@@ -156,11 +141,6 @@ class Prose(string.Formatter):
         if type(value) in (tuple, list):
             return ", ".join(self.format_field(each, spec) for each in value)
         return format(value, spec or "g" if isinstance(value, float) else spec)
-
-
-def fill(text, fields):
-    """Fill the names in a text."""
-    return Prose().vformat(text, (), fields)
 
 
 def template_of(experiment):
@@ -185,14 +165,10 @@ def fill_template(results):
         results: The `Results` of the experiment.
     """
     experiment = results.experiment
-    if "| holds |" in template_of(experiment):
-        from experiments import old_template
-
-        return old_template.fill_template(results)
     found = Filled(trains=experiment.trains)
-    fields = Fields(experiment, results)
+    prose = Prose(experiment, results)
     for block in re.split(r"\n{2,}", template_of(experiment).strip()):
-        text = _filled(block, fields, found)
+        text = _filled(block, prose, found)
         if found.blocks and _is_heading(found.blocks[-1]) and _is_heading(text):
             found.blocks.pop()
         if text:
@@ -206,26 +182,26 @@ def fill_template(results):
     return found
 
 
-def _filled(block, fields, found):
+def _filled(block, prose, found):
     """A block of a template as text; claims and pictures are added to a `Filled`."""
-    experiment, results = fields.experiment, fields.results
+    experiment, results = prose.experiment, prose.results
     if block == "{claims}":
         found.place = len(found.blocks)
         return _claims(results, found)
     if alone := re.fullmatch(r"\{(\w+)\}", block):
-        value = _or_not_run(fields.__getitem__, alone[1], without="")
+        value = _or_not_run(prose.get_value, alone[1], without="")
         return _table(value) if isinstance(value, list) else value
     if block.startswith("| protocol |"):
         return _protocol(block, results)
     if block.startswith("|"):
-        return "\n".join(_filled_row(line, fields) for line in block.split("\n"))
+        return "\n".join(_filled_row(line, prose) for line in block.split("\n"))
     if picture := re.fullmatch(r"!\[(.*)\]\((\S+)\)", block, re.DOTALL):
-        caption, name = fill(picture[1], fields), picture[2]
+        caption, name = prose.format(picture[1]), picture[2]
         path = f"images/{experiment.name}-{name}.png"
         draw = getattr(experiment, f"draw_{name.replace('-', '_')}")
         found.pictures.append(Picture(path, caption, functools.partial(draw, results)))
         return f"![{caption}]({path})\n\n*{caption}*"
-    return _or_not_run(fill, block, fields, without="").strip()
+    return _or_not_run(prose.format, block, without="").strip()
 
 
 def _or_not_run(do, *arguments, without=NOT_RUN):
@@ -240,8 +216,8 @@ def _cells(line):
     return [cell.strip() for cell in CELLS.split(line)[1:-1]] if line[:1] == "|" else []
 
 
-def _filled_row(line, fields):
-    return _row(_or_not_run(fill, cell, fields) for cell in _cells(line))
+def _filled_row(line, prose):
+    return _row(_or_not_run(prose.format, cell) for cell in _cells(line))
 
 
 def _row(cells):
@@ -267,7 +243,6 @@ def _claims(results, found):
         fact = isinstance(claim.test, Fact)
         stand_in = bool(experiment.stands_in_for) and not fact
         said = claim.where, claim.says, claim.number
-        said = said if experiment.paper else (claim.says,)
         one = Found([*said, here], judged.holds, fact, stand_in, said)
         found.claims.append(one)
         word = str(HOLDS.get(judged.holds, judged.holds))
@@ -277,8 +252,13 @@ def _claims(results, found):
         elif judged.holds is None and judged.seeds < math.inf:
             word += _price(judged.seeds, results)
         rows.append([*one.cells, word])
-    head = ["where", "the paper says", "its number"] if experiment.paper else ["claim"]
-    return _table([[*head, "here", "holds"], *rows])
+    if experiment.paper:
+        return _table(
+            [["where", "the paper says", "its number", "here", "holds"], *rows]
+        )
+    head = ["where", "hypothesis", "number", "here", "holds"]
+    shown = [i for i in range(len(head)) if any(row[i] for row in rows)]
+    return _table([[row[i] for i in shown] for row in (head, *rows)])
 
 
 def _price(seeds, results):
@@ -291,16 +271,16 @@ def _price(seeds, results):
 
 def _protocol(block, results):
     """A protocol, whose cells `here` are filled with each preset."""
-    fields = {
-        name: Fields(preset, results)
+    proses = {
+        name: Prose(preset, results)
         for name, preset in presets_of(results.experiment).items()
     }
     head, *lines = block.split("\n")
     place, rows = _cells(head).index("here"), [head]
     for line in lines:
         cells = _cells(line)
-        here = {name: fill(cells[place], own) for name, own in fields.items()}
-        texts = [fill(cell, fields["cpu"]) for cell in cells]
+        here = {name: own.format(cells[place]) for name, own in proses.items()}
+        texts = [proses["cpu"].format(cell) for cell in cells]
         texts[place] = by_preset(here)
         rows.append(_row(texts))
     return "\n".join(rows)

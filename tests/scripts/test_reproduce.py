@@ -91,19 +91,24 @@ def test_what_cannot_be_run_ends_with_a_message(folder, arguments, message):
 OWN_EXPERIMENT = """
 import dataclasses
 
-from experiments import Experiment
+from experiments import Claim, Experiment
 
 
 @dataclasses.dataclass(frozen=True)
 class Coin(Experiment):
     name = "coin"
     title = "a coin that is thrown"
-    page = '''
-| where | we expect | here | holds |
-| --- | --- | --- | --- |
-| our guess | The bent coin: more. | 6 | mean("bent", "heads") > mean("fair", "heads") |
-'''
+    page = "{claims}"
     throws: int = 10
+
+    @property
+    def claims(self):
+        yield Claim(
+            "our guess",
+            "The bent coin: more.",
+            "6",
+            lambda r: r.mean("bent", "heads") > r.mean("fair", "heads"),
+        )
 
     @property
     def arms(self):
