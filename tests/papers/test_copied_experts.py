@@ -9,8 +9,7 @@ from helpers import numbers, numpy
 
 from experiments import reproduce
 from papers.smear import _routers
-from papers.smear._copied import Copied
-from papers.smear.fig2 import CHOOSING
+from papers.smear.fig2 import CHOOSING, Copied
 
 
 @pytest.mark.parametrize("router", CHOOSING)

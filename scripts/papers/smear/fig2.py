@@ -278,8 +278,6 @@ class Fig2(Experiment):
 
     def copied(self, results, setting):
         """Times in the form of Appendix B, as text; nothing if they were not run."""
-        from papers.smear._copied import Copied
-
         found = Results(Copied(), "cpu", results.path.parent if results.path else None)
         times = ratios(found, setting, CHOOSING) if found.complete else ""
         return times and f" Copied for each example (Appendix B): {times}."
@@ -287,6 +285,40 @@ class Fig2(Experiment):
     def times_flops(self, router, other):
         """The operations of a router relative to another's, on texts."""
         return self.flops(T5, router) / self.flops(T5, other)
+
+
+@dataclasses.dataclass(frozen=True)
+class Copied(Fig2):
+    r"""Routers that choose one expert, in the form of Appendix B.
+
+    The parameters of the expert are copied for each example:
+
+        python scripts/reproduce.py smear-copied --module papers.smear.fig2 \
+            --backend jax --out docs/results --pages build/copied
+
+    The page of Figure 2 shows the results. Run it on a machine without other work; with
+    `--set batch_size=128` it has batches of the paper's training, and other files.
+    """
+
+    name = "smear-copied"
+    title = "speed of inference where parameters are copied for each example"
+    page = "{table_times}"
+
+    @property
+    def arms(self):
+        return {
+            f"{setting}, {router}": (setting, router)
+            for setting in (T5, RESNET)
+            for router in CHOOSING
+        }
+
+    def table_times(self, results):
+        return ["router | time", *([a, results.text(a, "ratio")] for a in self.arms)]
+
+    def shared(self, setting, router=""):
+        # The base of the ratios, SMEAR, merges experts, and has no other form.
+        copied = router in CHOOSING
+        return dataclasses.replace(super().shared(setting), copied=copied)
 
 
 def ratio(results, setting, router):
