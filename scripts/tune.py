@@ -167,14 +167,16 @@ def _train(trial, run, folder, options):
 
 def _suggest(trial, name, values, between):
     """A value of the list; of numbers with `between`, one between them."""
-    kinds = {type(value) for value in values}
-    if not between or not kinds <= {int, float}:
+    from experiments.search import box
+
+    found = box(values) if between else None
+    if found is None:
         texts = _texts(values)
         value = values[texts.index(trial.suggest_categorical(name, texts))]
         return tuple(value) if isinstance(value, list) else value
-    low, high = min(values), max(values)
-    suggest = trial.suggest_int if kinds == {int} else trial.suggest_float
-    return suggest(name, low, high, log=low > 0 and high / low > 10)
+    kind, ends = found
+    suggest = trial.suggest_int if kind is int else trial.suggest_float
+    return suggest(name, **ends)
 
 
 def _texts(values):

@@ -88,18 +88,25 @@ def _number(run, name="objective"):
     return math.inf if value is None else float(value)
 
 
+def box(values):
+    """The box around numbers: `int` or `float`, and its ends; `None` around others.
+
+    It is logarithmic if it spans more than a factor of ten.
+    """
+    kinds = {type(value) for value in values}
+    if not kinds <= {int, float}:
+        return None
+    low, high = min(values), max(values)
+    ends = {"low": low, "high": high, "log": low > 0 and high / low > 10}
+    return int if kinds == {int} else float, ends
+
+
 def _distribution(optuna, values) -> Any:
     """The box around numbers, or the values."""
-    numbers = all(
-        isinstance(value, (int, float)) and not isinstance(value, bool)
-        for value in values
-    )
-    if not numbers:
+    found = box(values)
+    if found is None:
         return optuna.distributions.CategoricalDistribution(values)
-    low, high = min(values), max(values)
-    kind = (
-        optuna.distributions.IntDistribution
-        if all(isinstance(value, int) for value in values)
-        else optuna.distributions.FloatDistribution
-    )
-    return kind(low, high, log=low > 0 and high / low > 10)
+    kind, ends = found
+    if kind is int:
+        return optuna.distributions.IntDistribution(**ends)
+    return optuna.distributions.FloatDistribution(**ends)
