@@ -66,7 +66,7 @@ class Claim(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Higher:
-    """Whether a number is higher, seed by seed, for arms than for others.
+    """Test that a number is higher, seed by seed, for arms than for others.
 
     Args:
         arms: The name of an arm, or several; each is compared with each other one.
@@ -88,7 +88,7 @@ class Higher:
 
 @dataclasses.dataclass(frozen=True)
 class AsHigh:
-    """Whether a number is higher, or lower by at most a margin; see `Higher`."""
+    """Test that a number is higher, or lower by at most a margin; see `Higher`."""
 
     arms: str | Sequence[str]
     others: str | Sequence[str]
@@ -102,7 +102,7 @@ class AsHigh:
 
 @dataclasses.dataclass(frozen=True)
 class Equal:
-    """Whether a number differs by at most a margin; see `Higher`."""
+    """Test that a number differs by at most a margin; see `Higher`."""
 
     arms: str | Sequence[str]
     others: str | Sequence[str]
@@ -127,7 +127,7 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True)
 class Untestable:
-    """Why these runs cannot test a claim, and a test that says what they would say."""
+    """Reason why runs cannot test a claim, and a test of what they would say."""
 
     why: str
     but: Test = ""
@@ -196,12 +196,12 @@ class Found(NamedTuple):
 
     @property
     def kind(self):
-        """What it is counted as: its verdict, and whether on a stand-in."""
+        """Kind as which it is counted: its verdict, and whether on a stand-in."""
         return self.holds, self.stand_in and self.holds in (True, False)
 
 
 def count(claims):
-    """How many claims hold, and how many have each other verdict, as text."""
+    """Count the claims that hold, and those of each other verdict, as text."""
     kinds = [claim.kind for claim in claims]
     others = (
         f", {kinds.count(kind)} {word}"

@@ -173,7 +173,7 @@ class Experiment(abc.ABC):
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What its template may name besides attributes: see `template`."""
+        """Names that its template has besides attributes: see `template`."""
         return {}
 
     @property

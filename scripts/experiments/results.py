@@ -222,7 +222,7 @@ def format_mean(mean, error, digits=3):
 
 
 def how_many(flags):
-    """How many of some booleans are true, as text."""
+    """Number of booleans that are true, of how many, as text."""
     return f"{np.sum(flags)} of {len(flags)}"
 
 

@@ -83,7 +83,7 @@ class Filled:
 
     @property
     def count(self):
-        """How many claims hold, as text."""
+        """Number of claims that hold, as text."""
         return count(self.counted)
 
     @property

@@ -285,13 +285,13 @@ class Fig5(Experiment):
         )
 
     def experts_used(self, results):
-        """How many experts a task uses, by method, as text."""
+        """Number of experts that a task uses, by method, as text."""
         arms = {name: self.at_most(name) for name in PAPER}
         texts = (f"{name} {results.text(arms[name], 'experts')}" for name in arms)
         return "; ".join(texts)
 
     def uses_as_many(self, results):
-        """Whether an ablation uses about two experts, and the others about four."""
+        """Test that an ablation uses about two experts, and the others about four."""
         few, *four = (
             results.values(self.at_most(name), "experts")
             for name in (ABLATIONS[1], OURS, *STARTS)
@@ -551,7 +551,7 @@ def ratio(results, arm, other, number):
 
 
 def is_times(results, arm, other, number, factor):
-    """Whether a number is more than so many times that of another arm."""
+    """Test that a number is more than so many times that of another arm."""
     mine, theirs = results.pairs(arm, other, number)
     return all_positive([gap_of(mine - factor * theirs)])
 

@@ -111,7 +111,7 @@ class Table1And5(MovieLensExperiment):
         ]
 
     def counted_wins(self, results, others, number):
-        """How many of these comparisons came out how, as text."""
+        """Number of these comparisons with each verdict, as text."""
         return counted(
             found[-1] for found in self.better_against(results, others, number)
         )

@@ -330,13 +330,13 @@ def shown(results, dataset, names, numbers):
 
 
 def above(results, start):
-    """By how many points static DSelect-k is above Top-k in task 2's accuracy."""
+    """Points by which static DSelect-k is above Top-k in task 2's accuracy."""
     arms = (arm_name("multi_mnist", name) for name in (STATIC, start))
     return results.gap(*arms, "accuracy_bottom_right", 100)
 
 
 def as_in_table_4(results, dataset, start):
-    """Whether S(Z) is binary as early, and training as costly, as in the paper."""
+    """Test that S(Z) is binary as early, and training as costly, as in the paper."""
     steps, flops = TABLE_4[dataset]
     number = "evaluated", 1 if flops < 1 else -1
     early = is_binary_by(results, arm_name(dataset, STATIC), steps)

@@ -116,5 +116,5 @@ class Table4(MovieLensExperiment):
 
 
 def is_decided(results, arm):
-    """For each run, whether S(Z) is binary at the end."""
+    """Flags of the runs in which S(Z) is binary at the end."""
     return np.isfinite(results.values(arm, "decided"))

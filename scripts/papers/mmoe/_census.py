@@ -467,7 +467,7 @@ def needs_searches(results, judged):
 
 
 def all_led(results, gaps):
-    """Whether all of some `leads` are positive."""
+    """Test that all of some `leads` are positive."""
     return needs_searches(results, all_positive(gaps.values()))
 
 

@@ -51,7 +51,7 @@ class Fig3(Synthetic):
         return [f"{self.shown[i]}, {setting(*other)}" for i in (0, -1)]
 
     def change(self, results, other):
-        """How the loss changes between these ends."""
+        """Change of the loss between these ends."""
         return of_draws(results, results.differences(*self.ends(other)))
 
     @property

@@ -34,7 +34,7 @@ class Fig5(ThreeModels):
         return [[losses(results, m, p) for m in ("OMoE", "MMoE")] for p in ends]
 
     def spreads(self, results):
-        """How far their losses are spread, as text."""
+        """Spread of these losses, as text."""
         texts = (
             " and ".join(f"{middle(values):.2g}" for values in both)
             for both in self.gated(results)
@@ -44,7 +44,7 @@ class Fig5(ThreeModels):
         return f"Standard deviations of the middle 90 % of OMoE and MMoE: {found}."
 
     def is_less_robust(self, results):
-        """Whether OMoE gets less robust as the tasks part, and less so than MMoE."""
+        """Test that OMoE is less robust than it was, and than MMoE, as tasks part."""
         low, high = self.gated(results)
         parted = wider(*low)
         return all_positive(

@@ -139,7 +139,7 @@ class Table3(Experiment):
         return [gap_of(differences) for differences in (mine - its).T]
 
     def below(self, results, arm, metric):
-        """By how much a method is below Shared-Bottom after each third, as text."""
+        """Distance of a method below Shared-Bottom after each third, as text."""
         return ", ".join(map(format, self.gaps(results, SHARED, arm, metric)))
 
     def leads(self, results, metric):

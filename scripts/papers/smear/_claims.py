@@ -13,7 +13,7 @@ ONE = 1.5  # So many experts in use, or fewer, are "one".
 
 
 def points(arm, others, number="accuracy"):
-    """By how many points an arm is above another, or others: a function of results."""
+    """Points by which an arm is above another, or others: a function of results."""
     others = [others] if isinstance(others, str) else others
 
     def here(results):
@@ -25,7 +25,7 @@ def points(arm, others, number="accuracy"):
 
 
 def each(arms, write):
-    """What a function of results and an arm writes of each arm: one of results."""
+    """Text that a function of results and an arm writes of each arm."""
     return lambda results: "; ".join(f"{a}: {write(results, a)}" for a in arms) + "."
 
 

@@ -158,7 +158,7 @@ class Fig3(DomainComparison):
 
 
 def used(results, arm):
-    """How many experts are in use on average, as text."""
+    """Number of experts in use on average, as text."""
     return f"{in_use(results, arm).mean():.1f} experts in use"
 
 

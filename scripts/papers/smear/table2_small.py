@@ -407,14 +407,14 @@ def apart(results, arm):
 
 
 def fewest_and_most(results, arm):
-    """How many experts are in use in two layers, as text."""
+    """Numbers of experts in use in two layers, as text."""
     used = in_use(results, arm)
     few, many = used.min(axis=1).mean(), used.max(axis=1).mean()
     return f"{few:.1f} experts in use in one layer, {many:.1f} in another"
 
 
 def use_one_or_some(results):
-    """Whether estimators use one expert in a layer, and some of them in another."""
+    """Test that estimators use one expert in a layer, and some in another."""
     used = [in_use(results, arm) for arm in ESTIMATORS]
     few = (each.min(axis=1).mean() <= ONE for each in used)
     some = (2 <= each.max(axis=1).mean() <= MANY for each in used)

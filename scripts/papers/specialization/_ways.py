@@ -162,7 +162,7 @@ class Ways(Tuned, abc.ABC):
         return "; ".join(texts) + ".", holds
 
     def in_paper(self, number, pairs, sign, least=False):
-        """For each pair of ways the paper's numbers, and whether they agree."""
+        """Numbers of the paper for each pair of ways, and whether they agree."""
         place, found = NUMBERS.index(number), []
         for pair in pairs:
             one, other = (self.theirs[way][place + (place > 0)] for way in pair)

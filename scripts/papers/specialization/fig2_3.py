@@ -120,7 +120,7 @@ def share(results, name):
 
 
 def num_used(results, name, kind):
-    """How many experts are used on average, of how many, as text."""
+    """Number of experts that are used on average, of how many, as text."""
     used = are_used(tables(results, name, kind)).sum(axis=-1)
     return f"{used.mean():.1f} of {DATA[name].num_experts}"
 
