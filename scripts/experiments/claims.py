@@ -88,7 +88,14 @@ class Higher:
 
 @dataclasses.dataclass(frozen=True)
 class AsHigh:
-    """Test that a number is higher, or lower by at most a margin; see `Higher`."""
+    """Test that a number is higher, or lower by at most a margin; see `Higher`.
+
+    Args:
+        arms: The name of an arm, or several.
+        others: The same.
+        by: The name of the number.
+        within: The margin.
+    """
 
     arms: str | Sequence[str]
     others: str | Sequence[str]
@@ -102,7 +109,14 @@ class AsHigh:
 
 @dataclasses.dataclass(frozen=True)
 class Equal:
-    """Test that a number differs by at most a margin; see `Higher`."""
+    """Test that a number differs by at most a margin; see `Higher`.
+
+    Args:
+        arms: The name of an arm, or several.
+        others: The same.
+        by: The name of the number.
+        within: The margin.
+    """
 
     arms: str | Sequence[str]
     others: str | Sequence[str]
@@ -116,7 +130,11 @@ class Equal:
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-    """A test of the data or of a formula: such claims make no page reproduced."""
+    """A test of the data or of a formula: such claims make no page reproduced.
+
+    Args:
+        test: A test, as that of a `Claim`.
+    """
 
     test: Test
 
@@ -127,7 +145,13 @@ class Fact:
 
 @dataclasses.dataclass(frozen=True)
 class Untestable:
-    """Reason why runs cannot test a claim, and a test of what they would say."""
+    """Reason why runs cannot test a claim, and a test of what they would say.
+
+    Args:
+        why: The reason.
+        but: A test whose verdict is said beside it; left out if `""`.
+        word: The verdict.
+    """
 
     why: str
     but: Test = ""
@@ -143,13 +167,22 @@ class Untestable:
 
 
 def not_run(why, but: Test = ""):
-    """The same of a claim that is not run yet."""
+    """The `Untestable` of a claim that is not run yet.
+
+    Args:
+        why: The reason.
+        but: A test whose verdict is said beside it; left out if `""`.
+    """
     return Untestable(why, but, NOT_RUN)
 
 
 @dataclasses.dataclass(frozen=True)
 class WithinRules:
-    """A test of the runs that are admissible; `INADMISSIBLE` if an arm has none."""
+    """A test of the runs that are admissible; `INADMISSIBLE` if an arm has none.
+
+    Args:
+        test: A test, as that of a `Claim`; a function gets these runs.
+    """
 
     test: Test
 

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from experiments.claims import Claim
 
@@ -130,7 +130,7 @@ class Experiment(abc.ABC):
             )
 
     @classmethod
-    def presets(cls) -> "Mapping[str, Experiment]":
+    def presets(cls) -> Mapping[str, Self]:
         """The configs by name: the defaults, with what fields have in `preset`.
 
         Where no field has a value for another preset, `"cpu"` is the only one.

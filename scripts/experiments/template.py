@@ -128,19 +128,20 @@ class Prose(string.Formatter):
         presets = presets_of(experiment)
         self.known = {**experiment.fields, **presets, "both": Both(presets)}
 
-    def get_value(self, key, *_):
+    def get_value(self, key, args=(), kwargs=None):
         """The value of a name; a function gets the results."""
         known = key in self.known
-        value = self.known[key] if known else getattr(self.experiment, key)
+        value = self.known[key] if known else getattr(self.experiment, str(key))
         return value(self.results) if callable(value) else value
 
-    def format_field(self, value, spec):
+    def format_field(self, value, format_spec):
         """The text of a value; a `NotRunError` if it is `None`."""
         if value is None:
             raise NotRunError
         if type(value) in (tuple, list):
-            return ", ".join(self.format_field(each, spec) for each in value)
-        return format(value, spec or "g" if isinstance(value, float) else spec)
+            return ", ".join(self.format_field(each, format_spec) for each in value)
+        is_plain = isinstance(value, float) and not format_spec
+        return format(value, "g" if is_plain else format_spec)
 
 
 def template_of(experiment):
@@ -236,8 +237,7 @@ def _claims(results, found):
     experiment, rows = results.experiment, []
     for claim in experiment.claims:
         here = claim.here
-        if callable(here):
-            here = _or_not_run(here, results)
+        here = here if isinstance(here, str) else _or_not_run(here, results)
         judged = _or_not_run(judge, claim.test, results)
         judged = judged if isinstance(judged, Judged) else Judged(judged)
         fact = isinstance(claim.test, Fact)

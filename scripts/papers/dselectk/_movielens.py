@@ -176,7 +176,7 @@ class MovieLensExperiment(Experiment):
         return _gates.within_rules(results, *arms)
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return {
             "binary_at_end": lambda r: (
                 f"{self.kept(r).sum()} of the {len(self.kept(r))}"

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+from typing import Any
 
 import keras
 import numpy as np
@@ -228,7 +229,7 @@ class Fig278(Experiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return {
             "USED": USED,
             "with_noise": lambda r: recovery(r, NOISY),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import keras
 import numpy as np
@@ -276,7 +277,7 @@ class Fig3(Experiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return {
             "related": lambda r: r.text(DSELECT_K, "related", 2),
             "unrelated": lambda r: r.text(DSELECT_K, "unrelated", 2),

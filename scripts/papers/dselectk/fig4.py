@@ -1,6 +1,7 @@
 """Figure 4: the smooth step beside the logistic function."""
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
@@ -83,7 +84,7 @@ class Fig4(Experiment):
         )
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return {
             "SCALE": SCALE,
         }
@@ -99,7 +100,7 @@ def curve(results, arm):
     return np.array(numbers["x"]), np.array(numbers["y"])
 
 
-def slope(results, where=True):
+def slope(results, where: Any = True):
     """The largest slope of the smooth step between neighbouring points in a region."""
     x, y = curve(results, SMOOTH)
     there = np.broadcast_to(where, x.shape)

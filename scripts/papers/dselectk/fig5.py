@@ -473,7 +473,7 @@ class Fig5(Experiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return {
             "K": K,
             "TEMPERATURES": TEMPERATURES,

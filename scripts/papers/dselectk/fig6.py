@@ -1,6 +1,7 @@
 """Figure 6: expert weights during training on MovieLens."""
 
 import dataclasses
+from typing import Any
 
 from dselectk_keras.plots import plot_gate_weights
 from experiments import Claim, Higher, Untestable, most
@@ -91,7 +92,7 @@ class Fig6(MovieLensExperiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return super().fields | {"JUMP": JUMP}
 
     def draw_dselect_k(self, results):

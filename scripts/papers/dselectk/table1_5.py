@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 from experiments import INADMISSIBLE, NIL, Claim, Results, all_hold
 from experiments.plan import price
@@ -296,7 +297,7 @@ class Table1And5(MovieLensExperiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         sizes = {name: e.embedding * e.units for name, e in self.presets().items()}
         return {
             "MOST_EXPECTED": MOST_EXPECTED,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import keras
 import numpy as np
@@ -273,7 +274,7 @@ class Table2(Experiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return {
             "price": lambda r: price(r, num_train=20_000, epochs=(10,)),
             "binary_trials": lambda r: "; ".join(

@@ -1,6 +1,7 @@
 """Table 4: when S(Z) becomes binary, and what training costs, on MovieLens."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -111,7 +112,7 @@ class Table4(MovieLensExperiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return super().fields | {"fewest": min(STEPS.values())}
 
 

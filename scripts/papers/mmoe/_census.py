@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 import numpy as np
@@ -351,7 +351,7 @@ class Census(Experiment, abc.ABC):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         whole = "199,523", "the same"
         parts = (
             "three fifths of the test file, 59,858",

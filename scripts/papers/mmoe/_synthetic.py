@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -46,7 +47,7 @@ class Synthetic(Experiment):
         return sorted(self.correlations)
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         several = self.starts > 1
         fewer = "Fewer runs save time." if self.seeds < 200 else ""
         return {

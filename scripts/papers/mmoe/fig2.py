@@ -1,6 +1,7 @@
 """Figure 2: how the labels of two tasks correlate."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -93,7 +94,7 @@ class Fig2(Experiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return {
             "datasets": lambda r: len(r.values(LINEAR, "p")),
             "NOISE": NOISE,

@@ -1,6 +1,7 @@
 """Figure 3: a shared-bottom model by task correlation."""
 
 import dataclasses
+from typing import Any
 
 from experiments import Claim, all_hold, preset
 from experiments.results import format_mean
@@ -95,7 +96,7 @@ class Fig3(Synthetic):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return super().fields | {
             "medians": lambda r: ", ".join(
                 f"{format_mean(*median(r.values(arm, 'loss')))} at {arm}"

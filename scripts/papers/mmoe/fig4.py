@@ -1,6 +1,7 @@
 """Figure 4: three models by task correlation."""
 
 import dataclasses
+from typing import Any
 
 from experiments import Claim, all_hold, all_positive, drawing
 from experiments.results import format_mean
@@ -150,7 +151,7 @@ class Fig4(ThreeModels):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return super().fields | {
             "medians": lambda r: self.by_model(
                 lambda arm: format_mean(*median(r.values(arm, "loss")))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +114,7 @@ class Fig5(ThreeModels):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return super().fields | {
             "distances": lambda r: self.each(
                 r, lambda values: format_mean(*spread(values), 2)

@@ -160,7 +160,7 @@ class Fig6(Experiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return {
             "SHOWN": SHOWN,
             "least_focus": 1 / self.num_experts,

@@ -5,6 +5,7 @@ import functools
 import json
 import math
 import pathlib
+from typing import Any
 
 import keras
 import numpy as np
@@ -278,7 +279,7 @@ class Table3(Experiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return {
             "num_steps": self.epochs * -(-self.num_train // self.batch_size),
             "BATCH": BATCH,

@@ -69,7 +69,7 @@ class DomainComparison(Experiment):
         return "DomainNet" if self.backbone is None else ""
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         images = "Fashion-MNIST: ten classes, each image in one of six styles"
         network = (
             f"the same blocks with {self.width} channels in the first stack, behind a "

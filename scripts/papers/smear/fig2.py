@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -251,7 +252,7 @@ class Fig2(Experiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return {
             "price": lambda r: price(r, batch_size=128),
         }

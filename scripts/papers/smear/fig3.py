@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -146,7 +147,7 @@ class Fig3(DomainComparison):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return super().fields | {
             "drawn": lambda r: ", ".join(drawn(r)),
             "most_bits": np.log2(len(DOMAINS)),

@@ -381,7 +381,7 @@ class Table2Small(Experiment):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         sizes = self.sizes.values()
         return {
             "drawn": lambda r: ", ".join(drawn(r)),

@@ -1,6 +1,7 @@
 """Table 3 on a small problem: which router is best, and what each costs."""
 
 import dataclasses
+from typing import Any
 
 from experiments import AsHigh, Claim, Higher, drawing
 from experiments.plan import price
@@ -154,7 +155,7 @@ class Table3Small(DomainComparison):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return super().fields | {
             "above_ours": points("SMEAR", OURS),
             "price": lambda r: price(r, seeds=20),

@@ -1,6 +1,7 @@
 """The runs of Section 4, which Table 1 and Figures 2 and 3 report."""
 
 import dataclasses
+from typing import Any
 
 import keras
 import numpy as np
@@ -28,7 +29,7 @@ class Splits(Images):
     shown_runs = "specialization-table1"
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         known = [DATA[name] for name in self.datasets]
         return {
             "numbers_of_experts": "; ".join(

@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -69,7 +69,7 @@ class Tuned(Images):
     beta_d: tuple[float, ...] = preset(TENTHS, smoke=(1e-2,))
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return {
             "smallest": {name: smallest(e) for name, e in self.presets().items()},
             "price": lambda r: price(r, seeds=30),

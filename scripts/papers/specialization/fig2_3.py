@@ -1,6 +1,7 @@
 """Figures 2 and 3: expert selection tables of the two gates of Table 1."""
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +83,7 @@ class Fig2And3(Splits):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return super().fields | {"SHOWN": SHOWN, "USED": USED}
 
     def draw_tables(self, results):

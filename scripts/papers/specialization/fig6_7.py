@@ -1,6 +1,7 @@
 """Figures 6 and 7: which of many experts L_s and L_importance use."""
 
 import dataclasses
+from typing import Any
 
 from experiments import Claim, Higher, all_positive, drawing, most, preset
 from papers.specialization._images import NUMBERS, classified, measured, reported
@@ -114,7 +115,7 @@ class Fig6And7(Tuned):
         ]
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return super().fields | {"USED": USED}
 
     def draw_tables(self, results):

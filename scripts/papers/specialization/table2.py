@@ -1,7 +1,7 @@
 """Table 2: nine ways to train, on MNIST."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from experiments import preset
 from papers.specialization._images import WAYS
@@ -36,7 +36,7 @@ class Table2(Ways):
     )
 
     @property
-    def fields(self):
+    def fields(self) -> dict[str, Any]:
         return super().fields | {
             "in_use": lambda r: ", ".join(
                 f"{2 ** values_of(r, way, 'sample_entropy').mean():.2f}"
