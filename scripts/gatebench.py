@@ -9,6 +9,11 @@ run is continued. It needs JAX, which trains the runs of a problem as one progra
 
 says whether the choice of experts matters on the data of a table, and what it saves. It
 takes any backend; JAX is fastest.
+
+    python scripts/gatebench.py --module my_gate.py --problems "C.1, 32 tasks"
+
+compares a gate of your own, on problems, or with --mine on your table. Of the other
+gates, it takes the committed results of the problems.
 """
 
 import dataclasses
@@ -37,20 +42,25 @@ def main(arguments=None):
             'package `jax`. Run in a copy of the repository: pip install ".[jax]".'
         )
     choose_backend("jax" if has_jax and not options.backend else options.backend)
-    from gate_comparison import mine, page, results
+    from gate_comparison import mine, own, page, results
     from gate_comparison.problems import PROBLEMS
 
+    try:
+        gates = own.read_arms(options.module) if options.module else {}
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    label = f"-{pathlib.Path(options.module).stem}" if options.module else ""
+    out = pathlib.Path(options.out or f"build/gatebench{label}")
     if options.mine:
-        asked = options.mine, options.targets, options.draws or 5, options.out
+        asked = options.mine, options.targets, options.draws or 5, out
         try:
-            path, text = mine.answer(*asked, options.epochs or 30)
+            path, text = mine.answer(*asked, options.epochs or 30, gates)
         except (ImportError, OSError, ValueError) as error:
             parser.exit(2, f"{parser.prog}: {error}\n")
         print(f"{text}\n\nWritten to {path}.")
         return 0
     names = options.problems or list(PROBLEMS)
     check_names("problem", names, PROBLEMS)
-    out = pathlib.Path(options.out)
     if not options.pages_only:
         given = sys.argv[1:] if arguments is None else arguments
         command = ["python scripts/gatebench.py", *without_data_dir(given)]
@@ -64,7 +74,7 @@ def main(arguments=None):
         if options.draws and options.draws > most:
             parser.error(f"--draws must be at most {most}. Received: {options.draws}.")
         draws = options.draws or most
-        results.run(problems, draws, options.data_dir, out, " ".join(command))
+        results.run(problems, draws, options.data_dir, out, " ".join(command), gates)
     print(f"Written to {page.write(out)}.")
     return 0
 
@@ -77,9 +87,10 @@ def parse(arguments):
     add("--draws", type=count, help="number of draws of the data; all if omitted")
     add("--epochs", type=count, help="number of epochs; as the problems if omitted")
     add("--data-dir", default=".", help="folder with the folders of the real data")
-    add("--out", default="build/gatebench", help="folder of results and page")
+    add("--out", help="folder of results and page; in build/ if omitted")
     add("--pages-only", action="store_true", help="write the page, run nothing")
     add("--mine", metavar="FILE", help="a table (CSV or Parquet) to ask about")
+    add("--module", metavar="FILE", help="a .py file with a gate of your own, or GATES")
     add_backend(parser)
     add("--targets", nargs="+", metavar="NAME", help="its columns that are targets")
     options = parser.parse_args(arguments)
@@ -90,7 +101,7 @@ def parse(arguments):
     else:
         refuse(parser, given, ["--targets"], "for --mine.")
     if options.pages_only:
-        not_used = [*runs, "--draws", "--epochs", "--backend"]
+        not_used = [*runs, "--draws", "--epochs", "--backend", "--module"]
         refuse(parser, given, not_used, "not for --pages-only, which trains nothing.")
     return options, parser
 

@@ -9,8 +9,6 @@ build/.
 """
 
 import dataclasses
-import importlib
-import inspect
 import pathlib
 import re
 import sys
@@ -60,7 +58,7 @@ def main(arguments=None):
     from experiments.plan import HOW, plan
     from papers import ABSTRACTS, COVERAGE, EXPERIMENTS
 
-    found, gates = read_module(options.module) if options.module else ({}, {})
+    found, gates = read(options.module) if options.module else ({}, {})
     known = EXPERIMENTS | found
     if options.list:
         for name, kind in known.items():
@@ -131,22 +129,17 @@ def run(chosen, options, label, root, site, command):
             print(f"Written to {pages.write_page(results, site)}.")
 
 
-def read_module(name):
-    """The experiments of a module or of a .py file, by name, and its `GATES`."""
-    from experiments import Experiment
+def read(name):
+    """The experiments of a module of the user, by name, and its gates."""
+    from experiments.own_module import experiments_of, gates_of, read_module
 
-    path = pathlib.Path(name)
-    file = path.suffix == ".py"
-    sys.path.insert(0, str(path.resolve().parent if file else pathlib.Path.cwd()))
-    module = importlib.import_module(path.stem if file else name)
-    found = {
-        kind.name: kind
-        for _, kind in inspect.getmembers(module, inspect.isclass)
-        if issubclass(kind, Experiment)
-        and kind.__module__ == module.__name__
-        and not inspect.isabstract(kind)
-    }
-    return found, getattr(module, "GATES", {})
+    try:
+        module = read_module(name)
+        found = experiments_of(module)
+        has_gates = hasattr(module, "GATES") or not found
+        return found, gates_of(module) if has_gates else {}
+    except ValueError as error:
+        sys.exit(str(error))
 
 
 def choose(kind, options, gates):
@@ -182,8 +175,8 @@ def parse(arguments):
     )
     add(
         "--module",
-        help="a module or a .py file with experiments of your own, or with GATES, a "
-        "dict of gates to compare beside those of the experiments that are named",
+        help="a module or a .py file with experiments of your own, or with a gate or a "
+        "dict GATES of gates to compare beside those of the experiments that are named",
     )
     add(
         "--set",

@@ -11,6 +11,7 @@ from gate_comparison.arms import (
     CHOICES,
     FORMS,
     KNOWN,
+    NORMALIZED,
     NUM_CHOICES,
     ONE_SETTING,
 )
@@ -61,9 +62,8 @@ def compare(problem, draws, folder, arms, **grid):
 
 def suits(arm, problem, has_groups):
     """Whether an arm can be trained on a problem."""
-    normalized = FORMS[ARMS[arm].form].normalized
     return (has_groups or not arm.startswith(KNOWN)) and not (
-        normalized and problem.expert
+        arm in NORMALIZED and problem.expert
     )
 
 

@@ -11,6 +11,7 @@ from user_table import as_float32, read_columns
 from dselectk_keras.plots import style
 from experiments.files import write_whole
 from experiments.pages import table
+from gate_comparison import own as own_gates
 from gate_comparison.arms import ARMS, BY_FIT, NUM_CHOICES, RECIPE, always
 from gate_comparison.comparison import compare
 from gate_comparison.page import (
@@ -46,7 +47,7 @@ SAVED = """\
 {error:.2f} times the error of softmax."""
 
 
-def answer(path, targets, draws, folder, epochs=30):
+def answer(path, targets, draws, folder, epochs=30, own=None):
     """Compare gates on a table, and write a page about it.
 
     Args:
@@ -56,6 +57,7 @@ def answer(path, targets, draws, folder, epochs=30):
         draws: The number of splits. With fewer than three, nothing is decided.
         folder: The folder of the page.
         epochs: The number of epochs.
+        own: A dict of more arms, the user's gates.
 
     Returns:
         The path of the page, and its text.
@@ -66,7 +68,8 @@ def answer(path, targets, draws, folder, epochs=30):
     x = as_numbers(frame.drop(columns=targets))
     tables = [split_rows(x, y.to_numpy(), binary, seed) for seed in range(draws)]
     problem = Problem("mine", lambda seed, _: tables[seed], epochs=epochs)
-    arms, seen = {name: ARMS[name] for name in (*CHOSEN, *DENSE, "random")}, {}
+    known = {name: ARMS[name] for name in (*CHOSEN, *DENSE, "random")}
+    arms, seen = (own or {}) | known, {}
 
     def note(trainer, run):
         weights = keras.ops.convert_to_numpy(trainer.gate.expert_weights())
@@ -81,8 +84,9 @@ def answer(path, targets, draws, folder, epochs=30):
     folder.mkdir(parents=True, exist_ok=True)
     picture, page = folder / "mine.png", folder / "mine.md"
     style.save_figure(draw(rows), picture, dpi=150)
-    parts = [f"# {pathlib.Path(path).name}", *sentences(rows, list(y), best)]
-    parts.insert(2, f"![Test errors.]({picture.name})")
+    answered, *others = sentences(rows, list(y), best)
+    title, shown = f"# {pathlib.Path(path).name}", f"![Test errors.]({picture.name})"
+    parts = [title, *own_gates.sentences(rows), answered, shown, *others]
     write_whole(page, "\n\n".join(parts) + "\n")
     return page, "\n\n".join(parts)
 

@@ -7,6 +7,7 @@ import numpy as np
 from dselectk_keras.plots import style
 from experiments.files import write_whole
 from experiments.pages import MARK, table
+from gate_comparison import own as own_gates
 from gate_comparison import results
 from gate_comparison.arms import (
     ARMS,
@@ -72,7 +73,8 @@ def text(found):
         normalized=normalized_table(rows),
         matters=choices_table(rows),
     )
-    return f"{MARK}\n\n{page}"
+    title, *others = page.split("\n\n")
+    return "\n\n".join([MARK, title, *own_gates.sentences(rows), *others])
 
 
 def is_largest(rate, decay):
@@ -97,10 +99,11 @@ def _means(own, others, by_family):
 def gates_table(rows):
     """The errors of all arms over those of the fit, in the mean and by family."""
     by_family, fit, lines = families(rows), errors(rows, FIT), []
-    for arm in [*SHOWN, BEST]:
+    yours = own_gates.names_of(rows)
+    for arm in [*yours, *SHOWN, BEST]:
         own = errors(rows, arm)
         if arm != FIT and own:
-            kind = "dense" if arm in ARMS and ARMS[arm].dense else "sparse"
+            kind = "yours" if arm in yours else ("sparse", "dense")[is_dense(arm)]
             means = _means(own, fit, by_family)
             lines.append([arm, kind, counted(own, fit), *means])
     return table(["gate", "", "all problems", *by_family], lines)
@@ -117,7 +120,7 @@ def untuned_table(rows):
     """The errors of all arms with one setting, in the mean and by family."""
     by_family, lines = families(rows), []
     fit, tuned = errors(rows, FIT, "untuned"), errors(rows, FIT)
-    for arm in SHOWN:
+    for arm in [*own_gates.names_of(rows), *SHOWN]:
         own = errors(rows, arm, "untuned")
         if own:
             both = counted(own, fit), str(ratio(own, tuned))
@@ -188,11 +191,13 @@ def block(rows):
 def draw(rows):
     """Draw the errors of all arms over those of the fit, with a point per problem.
 
-    The points of a single problem are its draws.
+    The points of a single problem are its draws. A user's gates are at the top.
     """
     fit, part = errors(rows, FIT), int(len({row["problem"] for row in rows}) == 1)
-    arms = [arm for arm in [*SHOWN, BEST] if arm != FIT and errors(rows, arm)]
-    arms.sort(key=lambda arm: mean_ratio(errors(rows, arm), fit))
+    yours = own_gates.names_of(rows)
+    arms = [arm for arm in [*yours, *SHOWN, BEST] if arm != FIT and errors(rows, arm)]
+    arms = [arm for arm in arms if np.isfinite([*errors(rows, arm).values()]).all()]
+    arms.sort(key=lambda arm: (arm not in yours, mean_ratio(errors(rows, arm), fit)))
     means = [ratio(errors(rows, arm), fit) for arm in arms]
     points = [ratios_by_part(errors(rows, arm), fit, part) for arm in arms]
     # A few points far away would take most of the axis.
@@ -201,8 +206,9 @@ def draw(rows):
     high = max(1, ends[1], *(mean.high for mean in means)) * 1.02
     figure, ax = style.open_axes(None, style.PAGE_WIDTH, 1.0 + 0.24 * len(arms))
     small, beyond = {"linestyle": "", "color": style.GREY, "markersize": 4}, False
-    for place, (arm, mean, found) in enumerate(zip(arms, means, points, strict=True)):
-        color = style.COLORS[is_dense(arm)]
+    kinds = [2 if arm in yours else is_dense(arm) for arm in arms]
+    for place, (kind, mean, found) in enumerate(zip(kinds, means, points, strict=True)):
+        color = style.COLORS[kind]
         for marker, shown in (
             ("o", found[(found >= low) & (found <= high)]),
             ("<", found[found < low]),
@@ -214,9 +220,9 @@ def draw(rows):
                 ax.plot(x, y, marker=marker, clip_on=marker == "o", **small)
         ax.plot([mean.low, mean.high], [place, place], color=color, linewidth=2)
         ax.plot([mean.mean], [place], "o", color=color)
-    for dense, label in enumerate(("sparse gate, 95 %", "dense, 95 %")):
-        if any(is_dense(arm) == dense for arm in arms):
-            ax.plot([], [], "-o", color=style.COLORS[dense], linewidth=2, label=label)
+    for kind, label in enumerate(("sparse gate, 95 %", "dense, 95 %", "yours, 95 %")):
+        if kind in kinds:
+            ax.plot([], [], "-o", color=style.COLORS[kind], linewidth=2, label=label)
     ax.plot([], [], marker="o", label=("one problem", "one draw")[part], **small)
     if beyond:
         ax.plot([], [], marker=">", label="beyond the axis", **small)
@@ -228,14 +234,14 @@ def draw(rows):
     ax.minorticks_off()
     style.label(ax, "test error over that of experts chosen by fit")
     style.tidy_axes(ax, "x")
-    look = {"ncols": 4, "frameon": False, "fontsize": style.SMALL_FONT}
+    look = {"ncols": 5, "frameon": False, "fontsize": style.SMALL_FONT}
     figure.legend(loc="outside upper center", columnspacing=1.0, **look)
     return figure
 
 
 def is_dense(arm):
     """Whether a task uses all experts of an arm."""
-    return arm in ARMS and ARMS[arm].dense
+    return bool(arm in ARMS and ARMS[arm].dense)
 
 
 def ratios_by_part(own, others, part):

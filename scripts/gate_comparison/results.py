@@ -2,7 +2,6 @@
 
 import math
 import pathlib
-from typing import Any
 
 import keras
 
@@ -12,10 +11,14 @@ from gate_comparison.arms import ARMS, KNOWN
 from gate_comparison.comparison import compare, suits
 
 NAME = "gatebench.json"
+COMMITTED = pathlib.Path(__file__).parents[2] / "docs" / "gatebench"
 
 
-def run(problems, draws, data_dir, folder, command):
+def run(problems, draws, data_dir, folder, command, own=None):
     """Run all arms on all draws of problems, except those that the file has.
+
+    A user's gates are run anew. Beside them, a new folder has the committed results of
+    the other arms.
 
     Args:
         problems: A dict of `Problem`, by name.
@@ -23,15 +26,19 @@ def run(problems, draws, data_dir, folder, command):
         data_dir: The folder of the real data.
         folder: The folder of the results.
         command: The command, which is written into the file.
+        own: A dict of more arms, the user's gates.
     """
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     backend = keras.backend.backend()
+    arms, kept = {**(own or {}), **ARMS}, {"epochs": {}, "rows": []}
+    if (folder / NAME).exists():
+        kept = read(folder)
+    elif own:
+        kept = _committed(problems, draws)
+    epochs = kept["epochs"]
+    rows = [row for row in kept["rows"] if row["arm"] not in (own or {})]
     for name, problem in problems.items():
-        kept: dict[str, Any] = {"epochs": {}, "rows": []}
-        if (folder / NAME).exists():
-            kept = read(folder)
-        rows, epochs = kept["rows"], kept["epochs"]
         if epochs.setdefault(name, problem.epochs) != problem.epochs:
             raise SystemExit(
                 f"{folder / NAME} has results of {name!r} after {epochs[name]} epochs. "
@@ -45,12 +52,12 @@ def run(problems, draws, data_dir, folder, command):
                 f"{backend}. Pass another --out, or the same --backend."
             )
         same = [row for row in rows if row["problem"] == name]
-        lacking = _lacking(problem, same, draws)
+        lacking = _lacking(problem, same, draws, arms)
         if not lacking:
             continue
-        for arms, left in lacking.items():
+        for names, left in lacking.items():
             print(f"{name}: draws {', '.join(map(str, left))}", flush=True)
-            found = compare(problem, left, data_dir, {arm: ARMS[arm] for arm in arms})
+            found = compare(problem, left, data_dir, {arm: arms[arm] for arm in names})
             rows += [{"problem": name, **_rounded(row)} for row in found]
         header = {"command": command, "environment": environment(), "epochs": epochs}
         lines = ",\n".join(map(to_json, rows))
@@ -58,12 +65,26 @@ def run(problems, draws, data_dir, folder, command):
         write_whole(folder / NAME, text)
 
 
-def _lacking(problem, rows, draws):
+def _committed(problems, draws):
+    """The committed results of some draws of problems, if they have the same epochs."""
+    found = read(COMMITTED)
+    same = {
+        name: problem.epochs
+        for name, problem in problems.items()
+        if found["epochs"].get(name) == problem.epochs
+    }
+    rows = [
+        row for row in found["rows"] if row["problem"] in same and row["draw"] < draws
+    ]
+    return {"epochs": same, "rows": rows}
+
+
+def _lacking(problem, rows, draws, arms):
     """The arms that draws of a problem lack: a dict from tuples of arms to draws."""
     done = {(row["arm"], row["draw"]) for row in rows}
     # A problem without groups has no rows of known groups.
     has_groups = not done or any(arm == KNOWN for arm, _ in done)
-    suited = [arm for arm in ARMS if suits(arm, problem, has_groups)]
+    suited = [arm for arm in arms if suits(arm, problem, has_groups)]
     found = {}
     for draw in range(min(draws, problem.draws)):
         if arms := tuple(arm for arm in suited if (arm, draw) not in done):

@@ -27,7 +27,7 @@ STEPS = 10  # In an epoch.
 # What gates may read, at first.
 FIRST = {"entropy": 0.0, "gamma": 1.0, "noise": 0.0, "bias_rate": 0.0}
 LANES = 4  # Runs that are trained side by side.
-NO_DECAY = ["bias", "logits", "noise", "gamma", "beta"]  # Only kernels decay.
+NO_DECAY = ["bias", "gamma", "beta"]  # Only the kernels of layers decay.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +101,7 @@ class Trainer:
         problem, table, form = self.problem, self.tables[0], self.form
         n, units, gate = problem.num_experts, problem.units, None
         self.settings = Settings(**FIRST)
+        self.settings.num_steps = problem.epochs * STEPS
         if form.make_gate:
             gate = form.make_gate(self.k, n, self.settings)
         else:
@@ -137,7 +138,8 @@ class Trainer:
                 **form.options,
             )
         optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.0)
-        optimizer.exclude_from_weight_decay(var_names=NO_DECAY)
+        own = [] if gate is None else model.get_layer("mmoe").gate.trainable_variables
+        optimizer.exclude_from_weight_decay(own, NO_DECAY)
         optimizer.build(model.trainable_variables)
         optimizer.weight_decay = optimizer.add_variable((), name="weight_decay")
         model.compile(optimizer)

@@ -12,7 +12,16 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
-from gate_comparison import arms, comparison, mine, page, problems, results, training
+from gate_comparison import (
+    arms,
+    comparison,
+    mine,
+    own,
+    page,
+    problems,
+    results,
+    training,
+)
 from gate_comparison.statistics import ratio
 from helpers import numpy
 from pruned_bottom import build_pruned_bottom, prune
@@ -258,6 +267,213 @@ def test_nothing_follows_from_one_or_two_draws(draws, found, error):
     assert page.verdict([*rows(3)], "mine") == ("yes" if error < 1 else "no")
 
 
+OWN_GATE = """
+from dselectk_keras.gates import Gate, Routing
+from keras import ops
+
+
+class Even(Gate):
+    def __init__(self, num_nonzeros=2{arguments}, **kwargs):
+        super().__init__(**kwargs)
+        self.num_nonzeros = num_nonzeros
+
+    def build_logits(self):
+        {build}
+
+    def max_experts(self, once_decided=False):
+        return self.num_nonzeros
+
+    def compute_weights(self, routing_inputs, training, step):
+        shape = (*self.gate_shape, self.num_experts)
+        return Routing({weights})
+"""
+PARTS = {"arguments": "", "build": "pass", "weights": "ops.ones(shape) / shape[-1]"}
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    """Write a file of this name with a gate whose parts are given; return its path."""
+
+    def write(name, more="", **parts):
+        path = tmp_path / f"{name}.py"
+        path.write_text(OWN_GATE.format(**PARTS | parts) + more)
+        return str(path)
+
+    return write
+
+
+def test_the_gate_of_a_file_is_an_arm_and_is_sparse_if_it_says_so(own_file):
+    (name, arm), *others = own.read_arms(own_file("own_even")).items()
+    assert (name, arm.dense, others) == ("Even", False, [])
+    assert (
+        arms.FORMS[arm.form]
+        .make_gate(3, 8, types.SimpleNamespace(num_steps=5))
+        .num_nonzeros
+        == 3
+    )
+    more = "GATES = {'four': lambda k, steps: Even(k + 2), 'one': lambda k, _: Even(1)}"
+    found = own.read_arms(own_file("own_two", more))
+    assert {name: arm.dense for name, arm in found.items()} == {
+        "four": True,
+        "one": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "parts", "text"),
+    [
+        ("own_a", "del Even", {}, r"one subclass of `Gate`.* Received: none\."),
+        ("own_b", "class Odd(Even): pass", {}, r"Received: Even, Odd\."),
+        ("own_c", "", {"arguments": ", *, depth"}, "Even needs arguments: depth. Give"),
+        ("own_d", "GATES = {'softmax': Even}", {}, "GateBench has an arm 'softmax'"),
+        (
+            "own_e",
+            "GATES = {'a': lambda k, _: k}",
+            {},
+            "'a' of .*must be a `Gate`, and",
+        ),
+        ("own_f", "Even.per_example_only = True", {}, "TypeError: it must be static"),
+        (
+            "own_g",
+            "",
+            {"weights": "ops.ones((3,))"},
+            r"shape \(2, 4\), and have \(3,\)",
+        ),
+        (
+            "own_h",
+            "",
+            {"weights": "-ops.ones(shape)"},
+            r"not negative, and one is \[-1",
+        ),
+        ("own_i", "", {"weights": "ops.ones(shape) / 0.0"}, "one is inf"),
+        (
+            "own_j",
+            "",
+            {"build": "1 / 0"},
+            r"ZeroDivisionError.* \(line 12 of own_j.py\)",
+        ),
+        (
+            "own_k",
+            "",
+            {"arguments": ", a=1"},
+            "AttributeError: .* has no attribute 'a'",
+        ),
+    ],
+)
+def test_what_is_no_gate_is_refused(own_file, name, more, parts, text):
+    with pytest.raises(ValueError, match=text):
+        own.read_arms(own_file(name, more, **parts))
+
+
+@pytest.mark.backend_independent
+def test_a_file_that_is_not_there_ends_with_a_message(capsys):
+    with pytest.raises(SystemExit) as ended:
+        gatebench.main(["--module", "none.py", "--backend", keras.backend.backend()])
+    assert ended.value.code == 2
+    assert "must name a file or a module. Received: none.py." in capsys.readouterr().err
+
+
+@needs_jax
+def test_an_own_gate_is_trained_without_decay_and_decides(trainer, own_file):
+    more = """
+from dselectk_keras import DSelectKGate
+GATES = {"w": lambda *_: Even(8), "bias": lambda *_: Even(9)}
+GATES["selectors"] = lambda k, _: DSelectKGate(k, gamma=3.0)
+"""
+    name = "'w' if self.num_nonzeros == 8 else 'bias'"
+    build = (
+        "shape = (*self.gate_shape, self.num_experts); "
+        f"self.w = self.add_weight(shape, 'random_uniform', name={name})"
+    )
+    path = own_file("own_three", more, build=build, weights="ops.softmax(self.w)")
+    found = {}
+    for name, arm in own.read_arms(path).items():
+        form = arms.FORMS[arm.form]
+        other = training.Trainer(trainer.problem, trainer.tables, [0, 1], form)
+        assert other.settings.num_steps == 3 * training.STEPS
+        (found[name],) = other.train([arm.run(0, (0.1, 3.0, None))])
+    # Weight decay leaves a gate alone, whatever its variables are called.
+    np.testing.assert_allclose(found["w"], found["bias"], rtol=1e-6)
+    np.testing.assert_array_equal(found["w"].most, [12, 12, 12])
+    np.testing.assert_array_equal(found["selectors"].most, [12, 12, 6])
+
+
+@pytest.mark.backend_independent
+def test_beside_an_own_gate_stand_the_committed_results(tmp_path, monkeypatch):
+    trained = []
+
+    def note(problem, draws, folder, arms):
+        trained.extend((arm, draw) for draw in draws for arm in arms)
+        return compare(problem, draws, folder, arms)
+
+    monkeypatch.setattr(results, "compare", note)
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed")
+    problem = problems.PROBLEMS["correlation 0.5"]
+    both = {"p": problem, "q": problem}
+    results.run(both, 3, ".", results.COMMITTED, "command")
+    asked = {"p": problem}, 2, ".", tmp_path / "new", "command"
+    for _ in range(2):
+        trained.clear()
+        results.run(*asked, {"mine": arms.Arm("selectors")})
+        assert trained == [("mine", 0), ("mine", 1)]
+        kept = results.read(tmp_path / "new")
+        assert kept["epochs"] == {"p": 30}
+        found = {(row["problem"], row["arm"], row["draw"]) for row in kept["rows"]}
+        assert len(found) == len(kept["rows"]) == 2 * len({arm for _, arm, _ in found})
+    # After other epochs, nothing is the same.
+    trained.clear()
+    shorter = {"p": dataclasses.replace(problem, epochs=1)}
+    others = 1, ".", tmp_path / "shorter", "command", {"mine": arms.Arm("selectors")}
+    results.run(shorter, *others)
+    assert {"mine", "softmax", page.FIT} <= {arm for arm, _ in trained}
+
+
+def _with_own(error):
+    kinds = {page.FIT: (2.0, 10.0), "softmax": (1.0, 40.0), "mine": (error, 20.0)}
+    return [
+        _row(
+            arm,
+            test,
+            draw,
+            multiplications=cost,
+            setting=[0.03, 0.3, None],
+            untuned=test,
+        )
+        for arm, (test, cost) in kinds.items()
+        for draw in range(3)
+    ]
+
+
+@pytest.mark.backend_independent
+def test_the_page_and_the_picture_begin_with_the_own_gate():
+    rows = _with_own(3.0)
+    begin, _, lines = own.sentences(rows)
+    assert begin.startswith(
+        "**mine**, your gate, has 1.500 [1.50, 1.50] times the test"
+    )
+    assert "takes 50% of the multiplications of a softmax gate" in begin
+    assert "| chosen by fit | 1.500 [1.50, 1.50] | 200% |" in lines
+    assert "| softmax | 3.000 [3.00, 3.00] | 50% |" in lines
+    found = page.text(results.read(COMMITTED) | {"rows": rows})
+    assert found.split("\n\n")[2] == begin
+    assert "| mine | yours | 1.500 [1.50, 1.50] |" in found
+    figure = page.draw(rows)
+    labels = [each.get_text() for each in figure.axes[0].get_yticklabels()]
+    assert labels == ["mine", "softmax"]
+    shown = [each.get_text() for each in figure.legends[0].get_texts()]
+    assert shown == ["dense, 95 %", "yours, 95 %", "one draw"]
+
+
+@pytest.mark.backend_independent
+def test_a_gate_that_was_never_sparse_has_no_result():
+    rows = _with_own(3.0)
+    rows[-1]["test"] = np.inf
+    (only,) = own.sentences(rows)
+    assert "has no result in 1 of 3 runs" in only
+    labels = [each.get_text() for each in page.draw(rows).axes[0].get_yticklabels()]
+    assert labels == ["softmax"]
+
+
 @pytest.mark.backend_independent
 def test_gaps_and_scales_are_those_of_the_training():
     nan = np.nan
@@ -382,7 +598,7 @@ def test_mine_refuses_a_table_of_less_rows_than_steps(tmp_path):
 
 
 @pytest.mark.traced
-def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys):
+def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys, own_file):
     for name, value in {"RATES": (0.03,), "DECAYS": (0.3,)}.items():
         monkeypatch.setattr(mine, name, value)
     monkeypatch.setattr(comparison, "NUM_CHOICES", 2)
@@ -395,8 +611,10 @@ def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys):
     arguments = ["--mine", str(path), "--targets", "y", "kind", "--draws", "1"]
     arguments += ["--out", str(tmp_path), "--epochs", "2"]
     arguments += ["--backend", keras.backend.backend()]
+    arguments += ["--module", own_file("own_fixed")]
     assert gatebench.main(arguments) == 0
     text = (tmp_path / "mine.md").read_text()
+    assert text.startswith("# t.csv\n\n**Even**, your gate, has ")
     # Of one draw, nothing follows.
     assert "The choice of experts may matter (more `--draws` would say it, at" in text
     assert "nan" not in text
