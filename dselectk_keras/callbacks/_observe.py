@@ -157,6 +157,7 @@ def _arrays(report, gate):
         weights = places
     return {
         "weights": tidy(weights),
+        "load": tidy((weights > 0).astype("float32")),
         "active": tidy((weights > 0).sum(axis=-1).astype("float32")),
         **{name: tidy(value) for name, value in report["selectors"].items()},
         **{f"penalty_{name}": value for name, value in report["penalties"].items()},

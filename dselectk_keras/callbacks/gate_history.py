@@ -19,6 +19,8 @@ class GateHistory(Mapping):
 
     - `"weights"` `(records, tasks, n)`: the expert weights, for per-example gates
       averaged over a probe batch, or over its tokens without padding;
+    - `"load"` `(records, tasks, n)`: the share of the examples that choose each expert,
+      which has a weight that is not 0;
     - `"active"` `(records, tasks)`: the mean number of experts per example whose weight
       is not 0;
     - `"binary"` and `"reachable"` `(records, tasks, k)`: for DSelect-k, whether each

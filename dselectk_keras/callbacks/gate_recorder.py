@@ -16,7 +16,7 @@ from dselectk_keras.callbacks._observe import (
 from dselectk_keras.callbacks.gate_history import GateHistory, check_path
 from dselectk_keras.gates.chosen import warn_if_random
 from dselectk_keras.gates.selector_gate import SelectorGate, print_undecided
-from dselectk_keras.utils import check_choice, check_count
+from dselectk_keras.utils import check_choice, check_count, check_flags
 
 
 class GateRecorder(keras.callbacks.Callback):
@@ -50,6 +50,9 @@ class GateRecorder(keras.callbacks.Callback):
             examples. For each record the model is evaluated on this batch.
         path: A file for the history, written after each epoch; `None` writes none. A
             training that begins with its first epoch replaces it.
+        log_load: Whether to add to the logs also the load of each expert: the share of
+            all choices, of examples and tasks, that it gets. Of expert 3 of the layer
+            `mmoe` it is `mmoe/load_3`. Balanced loads are 1 over the number of experts.
 
     Example:
         >>> model = build_multitask_model(3, ["a", "b"], gate=DSelectKGate(2))
@@ -69,8 +72,10 @@ class GateRecorder(keras.callbacks.Callback):
         unit: str = "steps",
         probe: Any = None,
         path: Any = None,
+        log_load: bool = False,
     ):
         super().__init__()
+        check_flags(log_load=log_load)
         check_count("every", every)
         check_choice("unit", unit, ("steps", "epochs"))
         arrays = keras.tree.flatten(probe)
@@ -87,6 +92,7 @@ class GateRecorder(keras.callbacks.Callback):
         self.unit = unit
         self.probe = probe
         self.path = path
+        self.log_load = log_load
         self.history = GateHistory()
         self._gates = []
         self._begins = self._has_collapsed = False
@@ -129,7 +135,7 @@ class GateRecorder(keras.callbacks.Callback):
         if epoch + 1 == (self.params or {}).get("epochs", 0) // 2:
             self._warn_of_collapse()
         if logs is not None:
-            logs.update(_means(records))
+            logs.update(_means(records), **_loads(records) if self.log_load else {})
         self._save()
 
     def on_train_end(self, logs: Any = None) -> None:
@@ -244,3 +250,13 @@ def _means(records):
         if values:
             means[name] = float(np.concatenate(values, axis=None).mean())
     return means
+
+
+def _loads(records):
+    """Compute the share of the choices of each expert, by its name in the logs."""
+    loads = {}
+    for name, record in records.items():
+        counts = record["load"].mean(axis=0)
+        shares = (counts / max(counts.sum(), 1e-9)).tolist()
+        loads |= {f"{name}/load_{i}": share for i, share in enumerate(shares)}
+    return loads

@@ -109,6 +109,27 @@ def test_the_logs_of_an_epoch_have_binary_and_experts(capsys):
     assert "- binary: 1.0000 - experts: " in capsys.readouterr().out
 
 
+def test_the_logs_have_the_load_of_each_expert_if_asked(tmp_path):
+    model = make(dk.TopKGate(1), num_experts=3, per_example=True)
+    (kernel,) = model.get_layer("mmoe").gate.trainable_variables
+    # Task a: expert 0 or 2, by the sign of the first feature; task b: expert 1.
+    logits = np.array(
+        [[[0, 0, 1], [0, 0, 0]], [[0, -9, 0], [0, 9, 0]], np.zeros((2, 3))]
+    )
+    kernel.assign(logits.reshape(3, 6))
+    model.get_layer("mmoe").gate.trainable = False
+    probe = np.array([[-1, 1, 0], [1, 1, 0], [2, 1, 0], [3, 1, 0]], "float32")
+    recorder = dk.GateRecorder(1, "epochs", probe, tmp_path / "h.npz", log_load=True)
+    model.fit(X, Y, epochs=2, verbose=0, callbacks=[recorder])
+    history = model.history.history
+    found = [history[f"mmoe/load_{expert}"] for expert in range(3)]
+    # Of eight choices, 1, 4 and 3.
+    assert_close(found, np.array([[1, 1], [4, 4], [3, 3]]) / 8)
+    wanted = [[[0.25, 0, 0.75], [0, 1, 0]]] * 3
+    for records in (recorder.history, dk.GateHistory.load(tmp_path / "h.npz")):
+        assert_close(records["mmoe"]["load"], wanted)
+
+
 def test_the_logs_are_fresh_between_records():
     model, recorder = make(dk.TopKGate(1)), dk.GateRecorder(every=100)
     logs = {}
