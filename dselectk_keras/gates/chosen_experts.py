@@ -26,5 +26,6 @@ def require_static(gate: Any) -> None:
     if not gate.built or gate.per_example:
         raise ValueError(
             "Only a static gate that is built has chosen experts. Received: "
-            f"{gate.name!r}, {'per-example' if gate.built else 'not built'}."
+            f"{gate.name!r}, {'per-example' if gate.built else 'not built'}. Of a "
+            "per-example gate, `condense` takes `data` and `experts`."
         )

@@ -15,6 +15,7 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.gates.chosen import ChosenGate, warn_if_random
 from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.layers import MoE
+from dselectk_keras.models.prune_by_data import pruned_by_data
 from dselectk_keras.models.rebuild import (
     compile_alike,
     layers_to_replace,
@@ -23,7 +24,9 @@ from dselectk_keras.models.rebuild import (
 from dselectk_keras.utils import check_number
 
 
-def condense(model: Any, tolerance: float = 0.0) -> Any:
+def condense(
+    model: Any, tolerance: float = 0.0, data: Any = None, experts: int | None = None
+) -> Any:
     r"""Copy a model without the experts that no task uses.
 
     $$
@@ -31,10 +34,22 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
     U = \{ i : g_{t,i} > 0 \text{ for some } t \}
     $$
 
-    The gates must be static, and all selectors binary. The outputs are equal up to
-    rounding. In the new model, the choice of experts is fixed, and their weights are
-    still trained. If `model` is compiled, so is the new model, with an optimizer that
-    begins anew: its momentum and its step are zero.
+    Static gates must have binary selectors. The outputs are equal up to rounding. In
+    the new model, the choice of experts is fixed, and their weights are still trained.
+    If `model` is compiled, so is the new model, with an optimizer that begins anew: its
+    momentum and its step are zero.
+
+    With `data`, each layer with a per-example gate keeps the experts of the largest
+    saliency, a mean over the pairs $X_i$ of an example and a task that choose expert i:
+
+    $$
+    S_i = \frac{1}{|X_i|} \sum_{(x, t) \in X_i} g_{t,i}(x) \, \|f_i(x)\|_2, \qquad
+    X_i = \{ (x, t) : g_{t,i}(x) > 0 \}
+    $$
+
+    The gate then chooses among these. That changes the outputs: a line says which share
+    of the choices the others had. Train the copy further, or evaluate it. Static gates
+    stay as they are.
 
     Args:
         model: A functional model, such as `MultitaskModel`, with layers such as `MMoE`,
@@ -42,6 +57,9 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
         tolerance: The largest distance of a bit, or of a selector's largest weight,
             from 0 or 1. Selectors within it are rounded, which changes the outputs: 0.0
             rounds none, and 1.0 all.
+        data: For per-example gates: inputs of the model, such as some thousands of
+            examples of the training.
+        experts: With `data`, the number of experts that each layer keeps.
 
     Returns:
         A model of the same class; compiled if `model` is.
@@ -54,9 +72,18 @@ def condense(model: Any, tolerance: float = 0.0) -> Any:
         2
 
     Reference:
-        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 2 and Appendix C.3.
+        Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 2 and Appendix C.3; Lasby et
+        al., "REAP the Experts" (2025).
     """
-    copy = condensed(model, tolerance)
+    if (data is None) != (experts is None):
+        raise ValueError(
+            "`data` and `experts` are needed together: condense(model, data=x, "
+            f"experts=4). Received: experts={experts}, and data={data is not None}."
+        )
+    if data is None:
+        copy = condensed(model, tolerance)
+    else:
+        copy = pruned_by_data(model, data, experts)
     if getattr(model, "compiled", False):
         compile_alike(model, copy)
     return copy
