@@ -16,7 +16,7 @@ from dselectk_keras.utils import check_count
 BATCH_SIZE = 1024
 
 
-def pruned_by_data(model: Any, data: Any, num_experts: int) -> Any:
+def pruned_by_data(model: Any, data: Any, num_experts: Any) -> Any:
     """Make the copy of `condense` for per-example gates, not compiled."""
     check_count("experts", num_experts)
     layers = [layer for layer in layers_to_replace(model, MoE) if layer.per_example]
@@ -72,7 +72,8 @@ def _check(layers, num_experts):
 def _measure(model, layer, data):
     """Compute saliencies, and the numbers of choices and sums of weights, `(n,)`."""
     data = as_inputs(model, data)
-    total = counts = sums = 0
+    total: Any = 0.0
+    counts, sums = total, total
     for call in calls_in(model):
         if call.operation is not layer:
             continue

@@ -71,7 +71,7 @@ def gates_of(module):
     return {kind.__name__: make}
 
 
-def _classes(module, parent):
+def _classes(module, parent) -> list[Any]:
     """The concrete subclasses of a class that a module defines."""
     return [
         kind

@@ -2,6 +2,7 @@
 
 import math
 import pathlib
+from typing import Any
 
 import keras
 
@@ -31,7 +32,8 @@ def run(problems, draws, data_dir, folder, command, own=None):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     backend = keras.backend.backend()
-    arms, kept = {**(own or {}), **ARMS}, {"epochs": {}, "rows": []}
+    arms = {**(own or {}), **ARMS}
+    kept: dict[str, Any] = {"epochs": {}, "rows": []}
     if (folder / NAME).exists():
         kept = read(folder)
     elif own:
