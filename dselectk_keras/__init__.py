@@ -55,6 +55,7 @@ from dselectk_keras.models import (
     condense,
     distill,
     per_task,
+    table_encoder,
 )
 from dselectk_keras.regularizers.entropy import EntropyRegularizer
 from dselectk_keras.regularizers.importance import ImportanceRegularizer
@@ -126,6 +127,7 @@ __all__ = [
     "plots",
     "replicate",
     "single_expert",
+    "table_encoder",
 ]
 
 # Whatever gate is registered is public. The imports above are for readers and type

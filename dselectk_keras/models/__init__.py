@@ -7,6 +7,7 @@ from dselectk_keras.models.condense import condense
 from dselectk_keras.models.distill import distill
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.per_task import per_task
+from dselectk_keras.models.table_encoder import table_encoder
 from dselectk_keras.models.task import Task
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "condense",
     "distill",
     "per_task",
+    "table_encoder",
 ]

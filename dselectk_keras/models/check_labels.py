@@ -229,7 +229,8 @@ def _dense(array):
 def _check_strings(x):
     """Raise an error for strings that Keras does not take as inputs."""
     array = as_numpy(x)
-    takes_objects = keras.backend.backend() == "tensorflow" and array is x
+    takes_objects = keras.backend.backend() == "tensorflow"
+    takes_objects = takes_objects and (array is x or ops.is_tensor(x))
     if array.dtype.kind in ("US" if takes_objects else "USO"):
         raise ValueError(
             "Strings must be in a NumPy array of objects, on TensorFlow, and looked up "

@@ -13,6 +13,7 @@ from dselectk_keras.models.task import Task
 ROWS, COLUMNS = 1024, 16
 # Objects that NumPy would make numbers of.
 NO_NUMBERS = str, bytes, np.datetime64, np.timedelta64
+LISTS = list, tuple, np.ndarray
 
 
 def as_inputs(model: Any, x: Any) -> Any:
@@ -20,6 +21,7 @@ def as_inputs(model: Any, x: Any) -> Any:
 
     Columns that the model does not read are left out. Floating-point numbers are in
     float32, strings are objects. A missing number is NaN, and a missing string empty.
+    Lists of strings become as long as the input, with their last items, and empty ones.
     Integers and booleans stay exact, or raise an error. Other data stay as they are.
     """
     wanted = getattr(model, "input", None)
@@ -30,15 +32,39 @@ def as_inputs(model: Any, x: Any) -> Any:
             f"The table must have a column for each input, {', '.join(wanted)}. "
             f"Received: no {', '.join(lacking)}."
         )
-    return {
-        name: _column(name, x[name], str(getattr(tensor, "dtype", "")))
-        for name, tensor in wanted.items()
-    }
+    found = {}
+    for name, tensor in wanted.items():
+        dtype, axes = (
+            str(getattr(tensor, "dtype", "")),
+            tuple(getattr(tensor, "shape", ())[1:]),
+        )
+        if dtype == "string" and axes not in {(), (1,), (None,)}:
+            found[name] = _lists(name, x[name], axes[0])
+        else:
+            found[name] = _column(name, x[name], dtype)
+    return found
+
+
+def _lists(name, column, length):
+    """Arrange the strings of lists in a tensor `(rows, length)`."""
+    found = np.full((len(column), length), "", object)
+    for row, items in zip(found, column, strict=True):
+        is_list = isinstance(items, LISTS)
+        last = list(items)[-length:] if is_list else []
+        other = [item for item in last if not isinstance(item, str)]
+        if other or not (is_list or items is None or isinstance(items, float)):
+            raise ValueError(
+                f"The column {name!r} must have lists of strings. Received: {items!r}. "
+                "Convert them."
+            )
+        row[: len(last)] = last
+    # Keras takes no array of strings that has two axes.
+    return ops.convert_to_tensor(found, "string")
 
 
 def _column(name, column, wanted):
     """An array of the values of a column, for an input of a dtype."""
-    column = _inferred(column)
+    column = inferred(column)
     missing = column.isna().to_numpy()
     is_exact = wanted.startswith(("int", "uint", "bool"))
     kind = column.dtype.kind
@@ -74,7 +100,7 @@ def _column(name, column, wanted):
     return found
 
 
-def _inferred(column):
+def inferred(column):
     """Find the dtype of objects and categories, such as booleans with gaps."""
     if column.dtype.kind != "O":
         return column
@@ -144,7 +170,7 @@ def _numbers(values, what):
     if values is None:
         return None
     if hasattr(values, "iloc"):
-        values = _inferred(values)
+        values = inferred(values)
         is_number = values.dtype.kind in "biuf"
         if is_number and not values.isna().any():
             values = _numpy(values)

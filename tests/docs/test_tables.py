@@ -113,14 +113,16 @@ def test_a_file_becomes_a_served_model(tables):
     import tensorflow as tf
 
     space = trained(tables)
-    test = tables[-1]
-    assert set(space["STRINGS"]) | set(space["NUMBERS"]) == {*test} - {*LABELS}
+    train, _, test = tables
+    inputs = space["encoder"].input
+    constant = {name for name in train if train[name].nunique(dropna=False) < 2}
+    assert set(inputs) == {*test} - {*LABELS} - constant
     served = tf.saved_model.load("shop")
     row = {
         name: tf.constant(test[name].fillna("").tolist())
-        if name in space["STRINGS"]
+        if tensor.dtype == "string"
         else tf.constant(test[[name]].to_numpy("float32"))
-        for name in [*space["STRINGS"], *space["NUMBERS"]]
+        for name, tensor in inputs.items()
     }
     assert_close(served.serve(row), space["predicted"], rtol=1e-4, atol=1e-6)
     assert min(space["found"][f"{name}_AUC"] for name in LABELS) > 0.9
