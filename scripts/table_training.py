@@ -1,6 +1,7 @@
 """Train on a table of one's own, and end with a model that takes its raw columns."""
 
 import contextlib
+import dataclasses
 import math
 import pathlib
 import shutil
@@ -9,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 import pandas as pd
-from user_table import as_float32, read_columns
+from user_table import FILE, as_float32, read_columns
 
 from dselectk_keras import (
     GateRecorder,
@@ -17,6 +18,7 @@ from dselectk_keras import (
     Task,
     build_multitask_model,
     condense,
+    table_encoder,
 )
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models.columns import as_inputs
@@ -28,11 +30,24 @@ from experiments.timing import medians_in_turns
 
 # The parts of the rows to train on and to validate on; the others are the test.
 TRAIN, VALIDATION, FEWEST = 0.7, 0.15, 10
-FARTHEST = 10.0  # What a number may be from the mean, in standard deviations.
 REPORT, MODEL, SERVED, GATES = "report.json", "model.keras", "served", "gates.png"
 
 
-def read_table(path, targets):
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """The table of a user, and how it is split; for the arguments see `read_columns`.
+
+    With a `test` file, all rows of the first file are to train on and to validate on.
+    """
+
+    path: Any
+    targets: Any
+    drop: Any = ()
+    split_by: str | None = None
+    test: Any = None
+
+
+def read_table(table):
     """Read a table, with labels as numbers that are NaN where they are missing.
 
     Of two values of a target, the larger becomes 1 and the other 0.
@@ -40,7 +55,8 @@ def read_table(path, targets):
     Returns:
         The table, and a `Task` for each target.
     """
-    frame, targets = read_columns(path, targets)
+    options = table.drop, table.split_by, table.test
+    frame, targets = read_columns(table.path, table.targets, *options)
     tasks = []
     for name in targets:
         values = sorted(frame[name].dropna().unique())
@@ -70,55 +86,25 @@ def _labels(name, column, values):
     return numbers.to_numpy("float32", na_value=np.nan)
 
 
-def split_rows(frame, seed):
-    """Draw the rows to train on, to validate on and to test on."""
+def split_rows(frame, seed, in_order=False):
+    """Draw the rows to train on, to validate on and to test on, or take them in order.
+
+    The test rows are those of a second file, if there is one.
+    """
     if len(frame) < FEWEST:
         raise ValueError(
             f"A table must have at least {FEWEST} rows. Received: {len(frame)}."
         )
-    order = np.random.default_rng(seed).permutation(len(frame))
-    ends = [int(TRAIN * len(frame)), int((TRAIN + VALIDATION) * len(frame))]
-    return [frame.iloc[rows] for rows in np.split(order, ends)]
-
-
-def make_encoder(frame):
-    """A model from raw columns to features, as in docs/tabular.md.
-
-    What does not differ between the rows is left out: weights on it would not be
-    trained, and other rows may have any number there.
-    """
-    inputs, features = {}, []
-    for name, column in frame.items():
-        if column.nunique(dropna=False) < 2:
-            print(f"Left out: {name}, which has one value in the rows to train on.")
-        elif column.dtype.kind == "f":
-            known = column.dropna().astype("float64")
-            inputs[name] = keras.Input((1,), name=name)
-            missing = keras.ops.isnan(inputs[name])
-            features.append(keras.ops.cast(missing, "float32"))
-            if known.min() < known.max():
-                mean, deviation = float(known.mean()), float(known.std())
-                scale = keras.layers.Rescaling(1 / deviation, -mean / deviation)
-                # Of a column that is almost constant, other rows may be far off.
-                scaled = keras.ops.clip(scale(inputs[name]), -FARTHEST, FARTHEST)
-                features.append(keras.ops.where(missing, 0.0, scaled))
-        elif keras.backend.backend() != "tensorflow":
-            raise ValueError(
-                f"The column {name!r} has strings, and only TensorFlow looks strings "
-                f"up. Received: --backend {keras.backend.backend()}. Use TensorFlow, "
-                "or write numbers."
-            )
-        else:
-            known = sorted(column.dropna().unique())
-            inputs[name] = keras.Input((), dtype="string", name=name)
-            ids = keras.layers.StringLookup(vocabulary=known)(inputs[name])
-            width = min(16, 2 + math.isqrt(len(known)))
-            features.append(keras.layers.Embedding(len(known) + 1, width)(ids))
-    if not features:
-        raise ValueError(
-            "The table must have a column that differs between the rows to train on."
-        )
-    return keras.Model(inputs, keras.layers.Concatenate()(features))
+    is_test = (frame.index == 1) & (frame.index.name == FILE)
+    rows = np.flatnonzero(~is_test)
+    if not in_order:
+        rows = np.random.default_rng(seed).permutation(rows)
+    # Without a test file, some rows are left for the test.
+    parts = np.array([TRAIN, TRAIN + VALIDATION])
+    ends = (len(rows) * (parts / parts[1] if is_test.any() else parts)).astype(int)
+    train, validation, test = np.split(rows, ends)
+    test = np.flatnonzero(is_test) if is_test.any() else test
+    return [frame.iloc[rows] for rows in (train, validation, test)]
 
 
 def in_units_of_labels(model, frame):
@@ -127,7 +113,8 @@ def in_units_of_labels(model, frame):
     for task in model.tasks:
         if task.kind == "regression":
             labels = frame[task.name].astype("float64")
-            scale = keras.layers.Rescaling(float(labels.std()), float(labels.mean()))
+            moments = float(labels.std()), float(labels.mean())
+            scale = keras.layers.Rescaling(*moments, dtype="float32")
             outputs[task.name] = scale(outputs[task.name])
     return MultitaskModel(
         model.input,
@@ -138,14 +125,17 @@ def in_units_of_labels(model, frame):
     )
 
 
-def train_table(run, path, targets, out, overwrite=False, progress=True):
-    """Train as a `TrainingRun` says, but on the table of a file; return the report."""
+def train_table(
+    run, table, out, overwrite=False, progress=True, log_dir=None, callbacks=()
+):
+    """Train as a `TrainingRun` says, but on a `Table`; return the report."""
     out = pathlib.Path(out)
     if (out / REPORT).exists() and not overwrite:
         raise ValueError(f"{out} has a finished run. Pass --overwrite to replace it.")
-    frame, tasks = read_table(path, targets)
+    frame, tasks = read_table(table)
     targets = [task.name for task in tasks]
-    train, validation, test = split_rows(frame, run.seed)
+    in_order = table.split_by is not None
+    train, validation, test = split_rows(frame, run.seed, in_order)
     for name in targets:
         if train[name].nunique() < 2:
             raise ValueError(
@@ -156,7 +146,7 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
     keras.utils.set_random_seed(run.seed)
     steps = run.epochs * math.ceil(len(train) / run.batch_size)
     model = build_multitask_model(
-        make_encoder(train.drop(columns=targets)),
+        table_encoder(train.drop(columns=targets)),
         tasks,
         run.architecture,
         experts=DenseExperts(run.num_experts or 8, run.units or (64,)),
@@ -177,20 +167,29 @@ def train_table(run, path, targets, out, overwrite=False, progress=True):
     )
     probe = as_inputs(model, validation[:512]) if run.gates_see_examples else None
     recorder = GateRecorder(1, "epochs", probe=probe)
-    model.fit(
+    if log_dir is not None:
+        board = keras.callbacks.TensorBoard(log_dir, write_graph=False)
+        callbacks = [board, *callbacks]
+    log = model.fit(
         train,
         train[targets],
         validation_data=(validation, validation[targets]),
         batch_size=run.batch_size,
         epochs=run.epochs,
-        callbacks=[*[recorder] * run.has_gate, *decide, best],
+        callbacks=[*[recorder] * run.has_gate, *decide, best, *callbacks],
         verbose=1 if progress else 0,
     )
     out.mkdir(parents=True, exist_ok=True)
     for name in (REPORT, MODEL, GATES):  # Of another run.
         (out / name).unlink(missing_ok=True)
     shutil.rmtree(out / SERVED, ignore_errors=True)
-    report = {"label": run.label, "config": run.config, "table": str(path)}
+    report = {"label": run.label, "config": run.config | {"data": str(table.path)}}
+    report["table"] = dataclasses.asdict(table) | {
+        name: each and str(each)
+        for name, each in (("path", table.path), ("test", table.test))
+    }
+    report["precision"] = keras.config.dtype_policy().name
+    report["val_task_loss"] = float(np.min(log.history["val_task_loss"]))
     report["rows"] = [len(train), len(validation), len(test)]
     report["tasks"] = judge(model, test)
     if run.has_gate:

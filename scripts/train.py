@@ -32,6 +32,9 @@ OF_GATES = (
     *("--decide-by", "--per-example"),
 )
 
+# How a table is read, as the fields of `Table`.
+OF_TABLES = ("targets", "drop", "split_by", "test")
+
 
 def main(arguments=None):
     """Parse the arguments, train, and print the results and where they are."""
@@ -52,6 +55,19 @@ def main(arguments=None):
     )
     add("--table", help="a CSV or Parquet file of your own, in place of --data")
     add("--targets", nargs="+", help="the columns of --table to predict")
+    add("--drop", nargs="+", default=[], help="columns of --table to leave out")
+    add("--test", metavar="FILE", help="a file of test rows, for --table")
+    add(
+        "--split-by",
+        metavar="COLUMN",
+        help="a column of --table, such as a date: the last rows are the test; drawn "
+        "if omitted",
+    )
+    add(
+        "--mixed-precision",
+        action="store_true",
+        help="compute in bfloat16, for --table on a recent GPU",
+    )
     add("--num-tasks", type=int, help="tasks of synthetic_moe: 16, 32, 64 or 128")
     add("--num-train", type=int, help="number of training examples to generate")
     add(
@@ -152,23 +168,27 @@ def main(arguments=None):
 
 def _run_table(options, arguments, parser: argparse.ArgumentParser):
     """Train on a table, print the report, and end with a message if that fails."""
-    others = "data", "data-options", "num-tasks", "num-train", "resume", "log-dir"
+    others = "data", "data-options", "num-tasks", "num-train", "resume"
     not_used = [f"--{option}" for option in others]
     refuse(parser, arguments, not_used, "not for tables. Received: --table.")
     _check_architecture(options, arguments, parser)
     _check_gate(options, arguments, parser)
-    from table_training import describe, train_table
+    import keras
+    from table_training import Table, describe, train_table
 
     from experiments import TrainingRun
 
-    names = ("table", "targets", "out", "overwrite", "quiet")
-    table, targets, out, overwrite, quiet = (options[name] for name in names)
+    if options.pop("mixed_precision"):
+        keras.config.set_dtype_policy("mixed_bfloat16")
+    table = Table(options.pop("table"), *(options.pop(name) for name in OF_TABLES))
+    names = ("out", "overwrite", "quiet", "log_dir")
+    out, overwrite, quiet, log_dir = (options[name] for name in names)
     left_out = {*names, *(option.replace("-", "_") for option in others)}
     settings = {name: each for name, each in options.items() if name not in left_out}
     settings["num_experts"] = settings["num_experts"] or 8
     try:
         run = TrainingRun(**settings)
-        report = train_table(run, table, targets, out, overwrite, not quiet)
+        report = train_table(run, table, out, overwrite, not quiet, log_dir)
     except (OSError, TypeError, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     print(describe(report))
@@ -206,15 +226,17 @@ def _check_gate(options, arguments, parser: argparse.ArgumentParser):
 
 def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
-    refuse(parser, arguments, ["--targets"], "for a --table.")
+    names = *OF_TABLES, "mixed_precision"
+    own = [f"--{name.replace('_', '-')}" for name in names]
+    refuse(parser, arguments, own, "for a --table.")
     _check_architecture(options, arguments, parser)
     _check_gate(options, arguments, parser)
     from experiments import TrainingRun
     from experiments.environment import device
 
     print(f"Training on {device()}.", flush=True)
-    options.pop("targets")
-    options.pop("table")
+    for name in ("table", *names):
+        options.pop(name)
     out, overwrite = options.pop("out"), options.pop("overwrite")
     progress, resume = not options.pop("quiet"), options.pop("resume")
     log_dir = options.pop("log_dir")

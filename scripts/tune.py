@@ -3,7 +3,8 @@
     python scripts/tune.py runs/gamma --space '{"gamma": [1.0, 3.0, 10.0]}'
 
 trains one run per setting, keeps the study in a database, and prints the best setting.
-The same command continues a study. For the fields, see `experiments.TrainingRun`.
+The same command continues a study. For the fields, see `experiments.TrainingRun`. With
+`--table FILE --targets NAME ...`, the runs are those of `train.py --table`.
 """
 
 import collections
@@ -31,6 +32,8 @@ def main(arguments=None):
     add("folder", type=pathlib.Path, help="folder of the runs; its name is the study's")
     add("--space", type=json_object, required=True, help="JSON: lists of values")
     add("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="of all runs")
+    add("--table", help="a CSV or Parquet file of your own, in place of a data set")
+    add("--targets", nargs="+", help="the columns of --table to predict")
     add("--trials", type=int, default=20, help="settings to try; 0 only prints")
     add("--sampler", default="grid", choices=("grid", "gp"), help="sampler")
     add("--pruner", default="NopPruner", choices=PRUNERS, help="stops bad runs early")
@@ -39,6 +42,8 @@ def main(arguments=None):
     add("--storage", help="URL of the database; if omitted, SQLite in the folder")
     add("--seed", type=int, default=0, help="seed of the sampler")
     options = parser.parse_args(arguments)
+    if options.table and (options.binary or options.at_most):
+        parser.error("--binary and --at-most are not for tables.")
     choose_backend(options.backend)
     try:
         study = tune(options)
@@ -91,6 +96,8 @@ def tune(options):
     )
     config = {"run": run.config, "space": space, "sampler": options.sampler}
     config |= {"binary": options.binary, "at_most": options.at_most}
+    # Studies from before have no table.
+    config |= {"table": [options.table, options.targets]} if options.table else {}
     # Processes with one grid share its order.
     config |= {"seed": options.seed} if options.sampler == "grid" else {}
     kept = study.user_attrs.get("config", config)
@@ -143,16 +150,23 @@ def _train(trial, run, folder, options):
         if trial.should_prune():
             raise optuna.TrialPruned
 
-    results = dataclasses.replace(run, **settings).run(
-        folder,
-        progress=False,
-        resume=True,
-        callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=report)],
-    )
+    own = dataclasses.replace(run, **settings)
+    watching = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
+    if options.table:
+        from table_training import Table, train_table
+
+        table = Table(options.table, options.targets)
+        results = train_table(own, table, folder, True, False, callbacks=watching)
+        loss = results["val_task_loss"]
+    else:
+        results = own.run(folder, progress=False, resume=True, callbacks=watching)
+        loss = results["curve"]["val_task_loss"][-1]
     keras.utils.clear_session()
-    loss = results["curve"]["val_task_loss"][-1]
     if not math.isfinite(loss):
         raise ValueError(f"The validation loss is {loss}.")
+    if options.table:
+        trial.set_user_attr("tasks", results["tasks"])
+        return loss
     gates = results.get("gates", {})
     trial.set_user_attr("gates", gates)
     trial.set_user_attr("test_task_loss", results["test_task_loss"])

@@ -16,46 +16,99 @@ LARGEST, SPREAD = 1e18, 1e-5
 DATE = re.compile(
     r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3(\d\d){1,2})([T ]\d.*)?"
 )
+FILE = "file"
 ROW_NUMBERS = re.compile(r"(unnamed: \d+|index|(row_?)?id)", re.IGNORECASE)
 
 
-def read_columns(path, targets):
+def read_columns(path, targets, drop=(), split_by=None, test=None):
     """Read a table: numbers in float32, strings with None where they are missing.
 
-    Columns that can say nothing are left out. The targets stay as they are, but for
-    booleans, which become numbers.
+    Columns that can say nothing are left out, and dates become numbers. The targets
+    stay as they are, but for booleans, which become numbers.
 
     Args:
         path: A Parquet file, or text with a separator, which may be packed.
         targets: The names of the columns to predict.
+        drop: The names of columns to leave out.
+        split_by: The name of a column of numbers or dates in whose order the rows are.
+            It is left out, because later rows have values that no row before has.
+        test: Another such file, whose rows come after those of the first.
 
     Returns:
-        The table, and the targets, each once.
+        The table, and the targets, each once. With a `test`, the index has the number
+        of the file, 0 or 1, and the name `FILE`.
     """
     frame = read_file(pathlib.Path(path))
     targets = list(dict.fromkeys(targets or []))
-    unknown = [name for name in targets if name not in frame]
-    if not targets or unknown:
-        raise ValueError(
-            f"`--targets` must name columns of {path}: {', '.join(frame.columns)}. "
-            f"Received: {', '.join(unknown) or 'none'}."
-        )
+    others = {*drop, *([] if split_by is None else [split_by])}
+    _check_names(path, frame, "--targets", targets)
+    _check_names(path, frame, "--drop and --split-by", others or targets)
+    frame = _in_order(frame, split_by)
+    if test is not None:
+        more = read_file(pathlib.Path(test))
+        _check_names(test, more, f"the columns of {path}", frame)
+        parts = {0: frame, 1: more[[*frame]]}
+        frame = pd.concat(parts, names=[FILE]).droplevel(1)
     columns = {}
-    for name, column in frame.items():
+    for name, column in frame.drop(columns=others - {*targets}).items():
         plain = _plain(column)
-        if name in targets:
-            columns[name] = plain
-        elif plain.isna().all():
-            print(f"Left out: {name}, which has no value.")
-        elif _tells_rows_apart(name, plain):
-            print(f"Left out: {name}, which has another value in almost every row.")
-        else:
-            is_number = pd.api.types.is_numeric_dtype(plain)
-            what = f"column {name!r}"
-            columns[name] = as_float32(what, plain) if is_number else plain
+        columns |= {name: plain} if name in targets else _features(name, column, plain)
     if len(columns) == len(targets):
         raise ValueError(f"{path} must have columns beside the targets.")
-    return pd.DataFrame(columns), targets
+    return pd.DataFrame(columns, index=frame.index), targets
+
+
+def _check_names(path, frame, what, names):
+    """Check that names are those of columns, and that there are some."""
+    unknown = [name for name in names if name not in frame]
+    if unknown or not len(names):
+        raise ValueError(
+            f"{what} must name columns of {path}: {', '.join(frame.columns)}. "
+            f"Received: {', '.join(unknown) or 'none'}."
+        )
+
+
+def _features(name, column, plain):
+    """What is in place of a column that is no target, by name."""
+    if plain.isna().all():
+        print(f"Left out: {name}, which has no value.")
+        return {}
+    if _tells_rows_apart(name, plain):
+        print(f"Left out: {name}, which has another value in almost every row.")
+        return {}
+    if plain.dtype.kind == "M":
+        return _numbers_of_dates(name, column, plain)
+    is_number = pd.api.types.is_numeric_dtype(plain)
+    return {name: as_float32(f"column {name!r}", plain) if is_number else plain}
+
+
+def _in_order(frame, name):
+    """The rows in the order of a column of numbers or dates."""
+    if name is None:
+        return frame
+    column = _plain(frame[name])
+    if column.dtype.kind not in "iufM" or column.isna().any():
+        raise ValueError(
+            f"`--split-by` must name a column of numbers or dates without gaps. "
+            f"Received: {name!r}."
+        )
+    return frame.iloc[np.argsort(column.to_numpy(), kind="stable")]
+
+
+def _numbers_of_dates(name, column, dates):
+    """Days, month and weekday of a column of dates, by name."""
+    first = column.dropna().iloc[0]
+    print(
+        f"{name}: dates, such as {first} for {dates.dropna().iloc[0]:%d %B %Y}. In "
+        f"their place are {name}_days since 1970, {name}_month from 1, and "
+        f"{name}_weekday, 0 for Monday."
+    )
+    parts = {
+        "days": (dates - pd.Timestamp(0)).dt.days,
+        "month": dates.dt.month,
+        "weekday": dates.dt.day_of_week,
+    }
+    return {f"{name}_{part}": each.astype("float32") for part, each in parts.items()}
 
 
 def read_file(path):
@@ -131,11 +184,7 @@ def _plain(column):
     if pd.api.types.is_numeric_dtype(column) or not len(known):
         return column
     if all(map(_is_date, known)):
-        raise ValueError(
-            f"The column {column.name!r} has dates. Received: {str(known.iloc[0])!r}. "
-            "Write numbers in their place, such as the days since the first one: "
-            f"`(pd.to_datetime(frame[{column.name!r}]) - first).dt.days`. Or remove it."
-        )
+        return _as_dates(column, known)
     other = [value for value in known if not isinstance(value, str)]
     if other:
         raise ValueError(
@@ -143,6 +192,26 @@ def _plain(column):
             f"Received: {other[0]!r}. Convert it, or remove it from the table."
         )
     return column.astype(object).where(column.notna(), None)
+
+
+def _as_dates(column, known):
+    """A column of dates or their texts as dates, without a time zone."""
+    texts = known.astype(str).str.strip()
+    # 05.01.2020 is the fifth of January, and 1/5/20 too, unless a first number is
+    # more than 12.
+    starts = texts.str.extract(r"^(\d\d?)[./-]")[0].astype(float)
+    is_day = starts.max() > 12 or texts.str.contains(r"^\d\d?\.").any()
+    try:
+        dates = pd.to_datetime(texts, dayfirst=bool(is_day), format="mixed", utc=True)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"The column {column.name!r} has dates that cannot be read: {error}. "
+            "Write numbers in their place, or pass `--drop`."
+        ) from error
+    # By place: rows of two files have the same index.
+    found = pd.Series(pd.NaT, range(len(column)), dtype="datetime64[ns]")
+    found[column.notna().to_numpy()] = dates.dt.tz_localize(None).to_numpy()
+    return found.set_axis(column.index)
 
 
 def _is_date(value):

@@ -10,7 +10,7 @@ import pytest
 import table_training
 import train
 from helpers import numpy
-from table_training import read_table, split_rows, train_table
+from table_training import Table, read_table, split_rows, train_table
 
 from experiments import TrainingRun
 
@@ -129,14 +129,14 @@ def test_strings_need_tensorflow(tmp_path, capsys):
     options = ["--table", str(path), "--targets", "income", *QUIET]
     with pytest.raises(SystemExit):
         train.main([*options, "--out", str(tmp_path / "run")])
-    assert "The column 'work class' has strings, and only" in capsys.readouterr().err
+    assert "'work class' has strings or ids, which only" in capsys.readouterr().err
 
 
 def test_labels_and_numbers_are_read(tmp_path):
     path = tmp_path / "adult.csv"
     frame = adult()
     frame.to_csv(path, index=False)
-    found, tasks = read_table(path, ["income", "married", "income"])
+    found, tasks = read_table(Table(path, ["income", "married", "income"]))
     assert [task.name for task in tasks] == ["income", "married"]
     assert list(found) == ["age", "education-num", "work class", "income", "married"]
     wanted = (frame["income"] == ">50K").to_numpy("float32")
@@ -146,7 +146,10 @@ def test_labels_and_numbers_are_read(tmp_path):
     assert found["work class"].isna().sum() == frame["work class"].isna().sum()
     parts = split_rows(found, seed=1)
     assert [len(part) for part in parts] == [140, 30, 30]
-    assert sorted(np.concatenate([part.index for part in parts])) == list(range(200))
+    rows = np.concatenate([part.to_numpy(object) for part in parts]).astype(str)
+    assert sorted(map(tuple, rows)) == sorted(
+        map(tuple, found.to_numpy(object).astype(str))
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,6 +161,11 @@ def test_labels_and_numbers_are_read(tmp_path):
         (["--targets", "same"], "Received 1: ['7']."),
         (["--targets", "married", "--resume"], "--resume is not for tables"),
         (["--targets", "married", "--data", "mnist"], "--data is not for tables"),
+        (["--targets", "married", "--drop", "agee"], "--drop and --split-by must name"),
+        (
+            ["--targets", "married", "--split-by", "work"],
+            "numbers or dates without gap",
+        ),
         (["--targets", "married", "--gate", "softmax", "--gamma", "2"], "other gates"),
     ],
 )
@@ -181,12 +189,13 @@ def trained(tmp_path, monkeypatch):
     """A function that trains on a table, and returns report, model and folder."""
     monkeypatch.setattr(table_training, "serve", lambda *_: {})
 
-    def start(frame, out="run", **settings):
+    def start(frame, out="run", table=None, **settings):
         path = tmp_path / "table.csv"
         frame.to_csv(path, index=False)
+        table = Table(path, ["u", "v"], **(table or {}))
         defaults = {"units": (8,), "num_experts": 4, "epochs": 3, "batch_size": 64}
         run = TrainingRun(**defaults | settings)
-        train_table(run, path, ["u", "v"], tmp_path / out, True, False)
+        train_table(run, table, tmp_path / out, True, False)
         text = (tmp_path / out / "report.json").read_text()
         report = json.loads(text, parse_constant=pytest.fail)
         model = keras.saving.load_model(tmp_path / out / "model.keras")
@@ -324,6 +333,49 @@ def test_targets_that_float32_does_not_hold_are_named(trained, scale, shift, tex
     frame = noise()
     with pytest.raises(ValueError, match=text):
         trained(frame.assign(v=np.abs(frame["v"]) * scale + shift))
+
+
+def test_rows_are_taken_in_time_and_the_column_is_left_out(tmp_path):
+    frame = noise(100).assign(time=np.arange(100)[::-1])
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    found, _ = read_table(Table(tmp_path / "t.csv", ["u"], ["a"], "time"))
+    assert "time" not in found
+    assert "a" not in found
+    parts = split_rows(found, 0, in_order=True)
+    # The first rows of the file are the last ones in time.
+    wanted = frame[::-1]["b"].astype("float32").to_numpy()
+    for part, rows in zip(parts, np.split(wanted, [70, 85]), strict=True):
+        np.testing.assert_array_equal(part["b"], rows)
+
+
+def test_the_rows_of_a_test_file_are_the_test(trained, tmp_path):
+    frame = noise(100)
+    frame[:20].to_csv(tmp_path / "test.csv", index=False)
+    report, model, _ = trained(frame, table={"test": tmp_path / "test.csv"}, epochs=1)
+    assert report["rows"] == [82, 18, 20]
+    assert report["table"]["test"] == str(tmp_path / "test.csv")
+    assert report["config"]["data"] == str(tmp_path / "table.csv")
+    error = model.predict(frame[:20], verbose=0)["u"][:, 0] - frame["u"][:20]
+    assert report["tasks"]["u"]["error"] == pytest.approx((error**2).mean() ** 0.5)
+    frame.drop(columns="a").to_csv(tmp_path / "test.csv", index=False)
+    with pytest.raises(ValueError, match=r"the columns of .* Received: a\."):
+        trained(frame, table={"test": tmp_path / "test.csv"})
+
+
+@pytest.mark.traced
+def test_a_table_has_logs_and_half_precision(tmp_path):
+    path, out = tmp_path / "t.csv", tmp_path / "run"
+    noise(60).to_csv(path, index=False)
+    options = ["--table", str(path), "--targets", "u", "--out", str(out), *QUIET]
+    pytest.importorskip("tensorboard")
+    try:
+        train.main([*options, "--log-dir", str(tmp_path / "logs"), "--mixed-precision"])
+    finally:
+        keras.config.set_dtype_policy("float32")
+    report = json.loads((out / "report.json").read_text())
+    assert report["precision"] == "mixed_bfloat16"
+    assert np.isfinite(report["val_task_loss"])
+    assert list((tmp_path / "logs").rglob("*tfevents*"))
 
 
 def test_a_table_of_few_rows_is_refused(trained):

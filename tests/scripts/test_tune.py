@@ -14,6 +14,7 @@ import time
 import jobs
 import optuna
 import pytest
+import table_training
 import tune
 
 import experiments
@@ -235,6 +236,32 @@ def test_values_may_be_lists_objects_or_null(search, trainings):
     assert {run.entropy for run in trainings.runs} == {None, (0.1, 1.0)}
     assert {} in [run.data_options for run in trainings.runs]
     assert {"gap": 1} in [run.data_options for run in trainings.runs]
+
+
+def test_a_table_is_tuned_by_the_loss_of_its_best_epoch(search, monkeypatch):
+    tables, losses = [], {1.0: 0.5, 2.0: 0.25, 3.0: float("nan")}
+
+    def train(run, table, out, overwrite, progress, callbacks):
+        tables.append((table.path, table.targets, out.name))
+        for callback in callbacks:
+            callback.on_epoch_end(0, {"val_task_loss": losses[run.gamma]})
+        return {"val_task_loss": losses[run.gamma], "tasks": {"y": {"auc": 0.75}}}
+
+    monkeypatch.setattr(table_training, "train_table", train)
+    table = "--table", "t.csv", "--targets", "y", "z"
+    study, printed = search(*table, space='{"gamma": [1.0, 2.0, 3.0]}')
+    assert (printed["best"], printed["val_task_loss"]) == ({"gamma": 2.0}, 0.25)
+    assert printed["errors"] == ["ValueError: The validation loss is nan."]
+    assert study.best_trial.user_attrs["tasks"] == {"y": {"auc": 0.75}}
+    assert [each[:2] for each in tables] == [("t.csv", ["y", "z"])] * 3
+    with pytest.raises(SystemExit):
+        search("--table", "other.csv", "--targets", "y", space='{"gamma": [1.0]}')
+
+
+def test_constraints_are_not_for_tables(search, capsys):
+    with pytest.raises(SystemExit):
+        search("--table", "t.csv", "--targets", "y", "--binary")
+    assert "--binary and --at-most are not for tables." in capsys.readouterr().err
 
 
 def test_a_gaussian_process_searches_between_the_values(search, trainings):

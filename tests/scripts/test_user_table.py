@@ -70,12 +70,33 @@ def test_booleans_with_gaps_are_numbers(tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    "date",
-    ["2020-01-05", "2020-01-05 10:30:00", "2020/1/5", "05.01.2020", "1/5/20"],
+    ("dates", "month"),
+    [
+        (("2020-01-05", "2020-01-06"), 1),
+        (("2020-01-05 10:30:00", "2020-01-06T23:59:59Z"), 1),
+        (("2020/1/5", "2020/1/6"), 1),
+        (("05.01.2020", "06.01.2020"), 1),
+        (("1/5/20", "1/6/20"), 1),
+        (("5/1/2020", "13/1/2020"), 1),
+    ],
 )
-def test_dates_in_a_text_are_named_with_the_way_out(tmp_path, date):
-    rows = "".join(f"{date},{i}\n" for i in range(20))
-    with pytest.raises(ValueError, match=r"'day' has dates.*days since .* Or remove"):
+def test_dates_become_days_month_and_weekday(tmp_path, capsys, dates, month):
+    rows = "".join(f"{date},{i}\n" for i, date in enumerate([*dates, ""] * 4))
+    found = read(tmp_path / "t.csv", f"day,y\n{rows}")
+    assert list(found) == ["day_days", "day_month", "day_weekday", "y"]
+    # The fifth of January 2020 is a Sunday, 18,266 days after the first of 1970.
+    np.testing.assert_array_equal(found.iloc[0, :3], [18_266, month, 6])
+    assert found.iloc[2, :3].isna().all()
+    assert found.iloc[1]["day_weekday"] == 0
+    shown = capsys.readouterr().out
+    assert f"day: dates, such as {dates[0]} for 05 January 2020." in shown
+
+
+def test_dates_that_do_not_exist_are_named(tmp_path):
+    rows = "".join(f"2020-02-{day},1\n" for day in (1, 2, 31))
+    with pytest.raises(
+        ValueError, match=r"'day' has dates that cannot be read.*--drop"
+    ):
         read(tmp_path / "t.csv", f"day,y\n{rows}")
 
 
@@ -85,16 +106,15 @@ def test_other_strings_are_no_dates(tmp_path, text):
     assert read(tmp_path / "t.csv", f"day,y\n{rows}")["day"][0] == text
 
 
-def test_dates_and_other_objects_in_parquet_are_named(tmp_path):
+def test_dates_in_parquet_are_read_and_other_objects_are_named(tmp_path):
     pytest.importorskip("pyarrow")
-    for value, text in (
-        (pd.Timestamp("2020-01-01"), r"'day' has dates\. Received: '2020-01-01"),
-        ([1, 2], r"'day' must have numbers, or strings alone\. Received: array"),
-    ):
-        path = tmp_path / "t.parquet"
-        pd.DataFrame({"day": [value] * 20, "y": range(20)}).to_parquet(path)
-        with pytest.raises(ValueError, match=text):
-            read_columns(path, ["y"])
+    path, day = tmp_path / "t.parquet", pd.Timestamp("2020-01-05", tz="Europe/Paris")
+    pd.DataFrame({"day": [day, None] * 10, "y": range(20)}).to_parquet(path)
+    # In the time of Greenwich, it is the evening before.
+    assert read_columns(path, ["y"])[0]["day_days"][0] == 18_265
+    pd.DataFrame({"day": [[1, 2]] * 20, "y": range(20)}).to_parquet(path)
+    with pytest.raises(ValueError, match=r"or strings alone\. Received: array"):
+        read_columns(path, ["y"])
 
 
 def test_columns_that_tell_rows_apart_are_left_out(tmp_path, capsys):
