@@ -39,7 +39,7 @@ def as_inputs(model: Any, x: Any) -> Any:
             tuple(getattr(tensor, "shape", ())[1:]),
         )
         if dtype == "string" and axes not in {(), (1,), (None,)}:
-            found[name] = _lists(name, x[name], axes[0])
+            found[name] = _lists(name, x[name], tensor.shape[1])
         else:
             found[name] = _column(name, x[name], dtype)
     return found

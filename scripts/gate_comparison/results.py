@@ -69,7 +69,7 @@ def run(problems, draws, data_dir, folder, command, own=None):
 
 def _committed(problems, draws):
     """The committed results of some draws of problems, if they have the same epochs."""
-    found = read(COMMITTED)
+    found: Any = read(COMMITTED)
     same = {
         name: problem.epochs
         for name, problem in problems.items()
