@@ -8,6 +8,7 @@ from keras import ops
 from dselectk_keras.baselines.attentive import AttentiveGate
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.inputs import RouterInputs
+from dselectk_keras.gates.record import record_call
 from dselectk_keras.layers import MoE
 from dselectk_keras.models.architectures import ARCHITECTURES, mixtures_of
 from dselectk_keras.utils import Shape, Tensor
@@ -72,9 +73,10 @@ class AttentiveMoE(MoE):
             return super().combine(inputs, seen, training)
         outputs, hidden = self._call_experts(inputs, training)
         seen = seen._replace(hidden=hidden)
-        routing = self.gate.route(seen, training)
-        mixture = routing.mix(self.summed(outputs))
-        return ops.cast(mixture, self.gate.compute_dtype)
+        outputs, routing = self.summed(outputs), self.gate.route(seen, training)
+        mixture = ops.cast(routing.mix(outputs), self.gate.compute_dtype)
+        record_call(self.gate, routing, outputs, mixture)
+        return mixture
 
     def compute_weights(self, inputs: Tensor, seen: RouterInputs) -> Tensor:
         """Compute the weights at inference (see `GatedExperts`)."""

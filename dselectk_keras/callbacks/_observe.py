@@ -1,6 +1,7 @@
 """What the gates of a model do, as arrays."""
 
 import warnings
+import weakref
 from typing import Any, NamedTuple
 
 import keras
@@ -8,7 +9,11 @@ import numpy as np
 
 from dselectk_keras._keras import all_layers, calls_by_layer
 from dselectk_keras.gates import Gate
+from dselectk_keras.gates.record import recording
 from dselectk_keras.layers.gated_experts import GatedExperts
+
+# Pairs of a step and what callbacks have done to a gate then, in this process.
+_events = weakref.WeakKeyDictionary()
 
 
 class ModelGate(NamedTuple):
@@ -48,6 +53,17 @@ def find_gates(model):
         # A number of calls that is not known counts as one.
         gates.append(ModelGate(name, gate, tasks, max(1, calls[id(gate)])))
     return gates
+
+
+def note_event(gate, text):
+    """Note what has happened to a gate at its present step."""
+    step = int(keras.ops.convert_to_numpy(gate.step))
+    _events.setdefault(gate, []).append((step, text))
+
+
+def events_of(gate):
+    """List what has happened to a gate, with the steps."""
+    return [*_events.get(gate, ())]
 
 
 def warn_if_idle(gates):
@@ -111,14 +127,15 @@ def _reports(model, gates, probe):
     """Get the reports of each gate, one for each call in an evaluation of the model."""
     reports = {name: [] for name, *_ in gates}
     if probe is not None:
-        for name, gate, *_ in gates:
-            gate.observer = reports[name].append
-        try:
-            inputs = keras.tree.map_structure(keras.ops.convert_to_tensor, probe)
+        found = {id(gate): reports[name] for name, gate, *_ in gates}
+        inputs = keras.tree.map_structure(keras.ops.convert_to_tensor, probe)
+
+        def note(call):
+            # At once, since the outputs of the experts need much memory.
+            found[id(call.gate)].append(call.gate.report(call.routing))
+
+        with recording(note):
             model(inputs, training=False)
-        finally:
-            for _, gate, *_ in gates:
-                gate.observer = None
     for name, gate, _, calls in gates:
         if not reports[name] and gate.per_example:
             raise ValueError(

@@ -1,6 +1,5 @@
 """Choose the experts of static gates by fit while a model trains."""
 
-import functools
 import math
 from typing import Any
 
@@ -10,8 +9,10 @@ from keras import ops
 
 from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks._clock import Clock
+from dselectk_keras.callbacks._observe import note_event
 from dselectk_keras.callbacks._sample import dense, draw_sample
 from dselectk_keras.gates import Gate
+from dselectk_keras.gates.record import recording
 from dselectk_keras.models.check_labels import check_labels
 from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.models.multitask_model import MultitaskModel
@@ -173,7 +174,7 @@ class ChooseExperts(keras.callbacks.Callback):
         changed = (after != before).any(axis=-1)
         gate.choose(after.reshape(choices.shape), optimizer=optimizer)
         if changed.any():
-            gate.note_event(f"{changed.sum()} changed")
+            note_event(gate, f"{changed.sum()} changed")
         return changed
 
     def on_train_begin(self, logs: Any = None) -> None:
@@ -254,20 +255,21 @@ def _evaluate_experts(model, gates, x):
     one task has, or `None`.
     """
     notes = {id(gate): [] for gate in gates}
-    for gate in gates:
-        gate.expert_observer = functools.partial(_note, notes[id(gate)])
+
+    def note(call):
+        if call.experts is not None and id(call.gate) in notes:
+            most = max(1, MAX_UNITS // call.experts.shape[1])
+            banks = call.experts, call.own
+            units = [None if bank is None else _units(bank, most) for bank in banks]
+            notes[id(call.gate)].append(units)
+
     starts = range(0, keras.tree.flatten(x)[0].shape[0], BATCH_SIZE)
-    try:
-        for first in starts:
-            rows = slice(first, first + BATCH_SIZE)
-            some = dense(
-                keras.tree.map_structure(lambda array, rows=rows: array[rows], x)
-            )
-            with keras.StatelessScope():  # Changes no variable.
-                model(some, training=False)
-    finally:
-        for gate in gates:
-            gate.expert_observer = None
+    for first in starts:
+        rows = slice(first, first + BATCH_SIZE)
+        some = dense(keras.tree.map_structure(lambda array, rows=rows: array[rows], x))
+        # In a stateless scope, observing changes no variable.
+        with recording(note), keras.StatelessScope():
+            model(some, training=False)
     for gate in gates:
         if not notes[id(gate)]:
             raise ValueError(
@@ -276,14 +278,6 @@ def _evaluate_experts(model, gates, x):
                 "(`SmearExperts`) have none."
             )
     return {key: _joined(found, len(starts)) for key, found in notes.items()}
-
-
-def _note(notes, shared, own=None):
-    """Note the outputs of experts as units, of which there are few."""
-    most = max(1, MAX_UNITS // shared.shape[1])
-    notes.append(
-        [None if each is None else _units(each, most) for each in (shared, own)]
-    )
 
 
 def _units(outputs, most):

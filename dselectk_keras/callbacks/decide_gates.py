@@ -10,7 +10,7 @@ from keras import ops
 
 from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks._clock import Clock
-from dselectk_keras.callbacks._observe import warn_if_idle
+from dselectk_keras.callbacks._observe import note_event, warn_if_idle
 from dselectk_keras.gates.chosen import ChosenGate, warn_if_random
 from dselectk_keras.gates.selector_gate import SelectorGate, selector_gates
 from dselectk_keras.utils import check_number
@@ -124,7 +124,9 @@ class DecideGates(keras.callbacks.Callback):
                     )
             elif not gate.per_example:
                 if clock.now >= self._due() - 1e-9:
-                    self._kept[id(gate)] = gate.decide(optimizer)
+                    self._kept[id(gate)] = kept = gate.decide(optimizer)
+                    if gate.has_decided:
+                        note_event(gate, f"decided, {100 * np.mean(kept):.0f} % kept")
             elif clock.now < math.floor(middle):
                 # A training without this callback would follow an earlier plan.
                 gate.decide_between(0, 0)

@@ -9,6 +9,7 @@ import numpy as np
 
 from dselectk_keras.callbacks._observe import (
     describe_collapse,
+    events_of,
     find_gates,
     observe,
     warn_if_idle,
@@ -191,7 +192,7 @@ class GateRecorder(keras.callbacks.Callback):
         """Note in the history what has happened to gates, and at which steps."""
         for each in self._gates:
             name, gate, *_ = each
-            events = list(gate.events)
+            events = events_of(gate)
             if isinstance(gate, SelectorGate) and gate.per_example and gate.has_decided:
                 events.append((keras.ops.convert_to_numpy(gate.deciding)[1], "decided"))
             noted = self.history.events[name]

@@ -17,6 +17,7 @@ from dselectk_keras.gates.inputs import (
     count_experts,
     count_features,
 )
+from dselectk_keras.gates.record import record_call
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.regularizers.scheduled import WeightsRegularizer
 from dselectk_keras.utils import (
@@ -116,13 +117,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         self.choices: Any = None
         # The logits of their shares, a variable `([num_gates,] k, ...)`.
         self.shares: Any = None
-        # Pairs of a step and what has happened, in this process, for `GateRecorder`.
-        self.events: Any = ()
-        # A function that receives the report of each call. `GateRecorder` sets it.
-        self.observer: Any = None
-        # A function that receives the outputs of the experts, shared ones and own ones
-        # of each task, which the gate mixes. `ChooseExperts` sets it.
-        self.expert_observer: Any = None
         if expert_dropout:
             self.make_generator()
 
@@ -230,23 +224,25 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
     def report(self, routing_inputs: Any = None) -> dict:
         """Compute all monitored quantities in one evaluation of the gate.
 
-        The argument is that of `expert_weights`. Returns a dict with `"weights"`;
-        `"penalties"`, a dict of the auxiliary losses of a training call at the present
-        step; and `"selectors"`, a dict of tensors.
+        The argument is that of `expert_weights`, or the `Routing` of a call. Returns a
+        dict with `"weights"`; `"penalties"`, a dict of the auxiliary losses of a
+        training call at the present step; and `"selectors"`, a dict of tensors.
         """
-        return self._report(self._routing(routing_inputs, training=False))
+        routing = routing_inputs
+        if not isinstance(routing, Routing):
+            routing = self._routing(routing_inputs, training=False)
+        report = {
+            "weights": routing.weights,
+            "penalties": self._penalties(routing),
+            "selectors": self.describe_selectors(routing),
+        }
+        # What has no mask has no entry, since compiled functions return tensors.
+        return report if routing.valid is None else {**report, "valid": routing.valid}
 
     def places_of(self, choices: Tensor) -> Tensor:
         """Compute which choice is which expert, 1.0 or 0.0, `(..., k, n)`."""
         experts = ops.arange(self.num_experts, dtype=choices.dtype)
         return ops.cast(ops.expand_dims(choices, -1) == experts, "float32")
-
-    def show_experts(self, *experts: Any) -> None:
-        """Show the outputs of the experts to the observer, if there is one."""
-        if self.expert_observer is not None:
-            shared, *own = experts
-            shared = ops.stack(shared, axis=1) if isinstance(shared, list) else shared
-            self.expert_observer(ops.convert_to_tensor(shared), *own)
 
     def choose(self, choices: Any, shares: Any = None, optimizer: Any = None) -> None:
         """Set the experts of a static gate.
@@ -268,10 +264,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         self.choices.assign(choices)
         self.shares.assign(new)
         restart_slots(optimizer, self.shares, changed)
-
-    def note_event(self, text: str) -> None:
-        """Note what has happened at the present step."""
-        self.events = (*self.events, (int(ops.convert_to_numpy(self.step)), text))
 
     def chosen_experts(self) -> ChosenExperts:
         """The experts that a static gate has chosen, and how far it is from binary."""
@@ -364,7 +356,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         valid: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
-        self.show_experts(experts)
         inputs = RouterInputs(routing_inputs, examples, valid)
         return self.mixture(experts, inputs, training)
 
@@ -378,7 +369,9 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         # Shapes of TensorFlow are no tuples.
         shapes = [tuple(x.shape) for x in (experts if is_list else [experts])]
         self.build_for(shapes if is_list else shapes[0])
-        return routing.mix(experts)
+        mixture = routing.mix(experts)
+        record_call(self, routing, experts, mixture)
+        return mixture
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the shape and dtype of the mixture, by tracing `call`."""
@@ -400,8 +393,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         if training:
             self.step.assign_add(1)
         routing = self._routing(inputs, training)
-        if self.observer is not None:
-            self.observer(self._report(routing))
         weights = routing.weights
         if routing.valid is not None:
             weights = routing.only_valid(weights)
@@ -486,12 +477,3 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
                 routing, self.step, self.reduction
             )
         return penalties
-
-    def _report(self, routing):
-        report = {
-            "weights": routing.weights,
-            "penalties": self._penalties(routing),
-            "selectors": self.describe_selectors(routing),
-        }
-        # What has no mask has no entry, since compiled functions return tensors.
-        return report if routing.valid is None else {**report, "valid": routing.valid}

@@ -168,7 +168,6 @@ class SelectorGate(Gate, abc.ABC):
         weights = ops.convert_to_numpy(keep_largest(weights, self.num_nonzeros))
         choices, log_shares = one_expert_each(weights, self.num_nonzeros)
         self.choose(choices, log_shares, optimizer)
-        self.note_event(f"decided, {100 * np.mean(kept):.0f} % kept")
         return kept
 
     def replace_choices(self, choices: np.ndarray) -> None:

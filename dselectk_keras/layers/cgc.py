@@ -9,6 +9,7 @@ from keras import ops
 from dselectk_keras._keras import with_mask
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs
+from dselectk_keras.gates.record import record_call
 from dselectk_keras.initializers import copy_layer
 from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.layers.gated_experts import BY_GATE, GatedExperts
@@ -171,19 +172,18 @@ class CGC(GatedExperts):
         n = self.experts.num_experts
         routing = self.gate.route(for_tasks, training)
         shared, own = self._outputs(inputs, seen.valid, training)
-        self.gate.show_experts(shared, own)
         mixtures = routing.part(0, n).mix(shared)
         if own is not None:
             mixtures = mixtures + self._mix_own(own, routing.part(n).weights)
-        if self.shared_gate is None:
-            return ops.cast(mixtures, self.gate.compute_dtype)
-        all_experts = shared if own is None else ops.concatenate([shared, own], axis=1)
-        self.shared_gate.show_experts(all_experts)
-        routing = self.shared_gate.route(for_shared, training)
-        last = routing.part(0, n).mix(shared)
-        if own is not None:
-            last = last + routing.part(n).mix(own)
-        mixtures = ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
+        record_call(self.gate, routing, shared, mixtures, own)
+        if self.shared_gate is not None:
+            routing = self.shared_gate.route(for_shared, training)
+            last = routing.part(0, n).mix(shared)
+            if own is not None:
+                last = last + routing.part(n).mix(own)
+            both = (shared,) if own is None else (shared, own)
+            record_call(self.shared_gate, routing, both, last)
+            mixtures = ops.concatenate([mixtures, ops.expand_dims(last, 1)], axis=1)
         return ops.cast(mixtures, self.gate.compute_dtype)
 
     def _mix_own(self, experts, weights):

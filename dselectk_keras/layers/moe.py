@@ -11,6 +11,7 @@ from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.inputs import RouterInputs
+from dselectk_keras.gates.record import record_call
 from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.ops.mix import put_side_by_side
 from dselectk_keras.utils import Tensor, add_counter, check_flags
@@ -165,6 +166,7 @@ class MoE(GatedExperts):
         self, inputs: Tensor, seen: RouterInputs, training: bool | None
     ) -> Tensor:
         """Evaluate the experts and mix them (see `GatedExperts`)."""
+        outputs = None
         if self._dispatches and not is_symbolic(inputs):
             routing = self.gate.route(seen, training)
             always = self.gate.max_experts() is not None
@@ -178,13 +180,14 @@ class MoE(GatedExperts):
                 self.num_dropped.assign_add(ops.minimum(dropped, left))
         else:
             outputs = self.summed(self.experts(inputs, training=training))
-            self.gate.show_experts(outputs)
             routing = self.gate.route(seen, training)
             if self.side_by_side:
                 mixture = put_side_by_side(outputs, self.gate.choices)
             else:
                 mixture = routing.mix(outputs)
-        return ops.cast(mixture, self.gate.compute_dtype)
+        mixture = ops.cast(mixture, self.gate.compute_dtype)
+        record_call(self.gate, routing, outputs, mixture)
+        return mixture
 
     def summed(self, x: Tensor) -> Tensor:
         """Sum the features of experts, if each expert is their sum."""

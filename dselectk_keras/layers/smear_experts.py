@@ -8,6 +8,7 @@ from keras import ops
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs
+from dselectk_keras.gates.record import record_call
 from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.utils import Tensor, check_flags
 
@@ -107,7 +108,9 @@ class SmearExperts(GatedExperts):
         """Merge the experts' parameters, and apply them (see `GatedExperts`)."""
         routing = self.gate.route(seen, training)
         merged = routing.merge(self.experts, inputs, self.per_layer, training)
-        return ops.cast(merged, self.compute_dtype)
+        merged = ops.cast(merged, self.compute_dtype)
+        record_call(self.gate, routing, None, merged)
+        return merged
 
     def compute_output_spec(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:
         """Compute the shape and dtype of the outputs."""

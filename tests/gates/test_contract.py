@@ -21,6 +21,7 @@ from keras import ops
 import dselectk_keras as dk
 from dselectk_keras.gates import GATES, RouterInputs
 from dselectk_keras.gates.logit_gate import LogitGate
+from dselectk_keras.gates.record import recording
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.utils import argument_names
 
@@ -393,23 +394,27 @@ def test_a_gate_without_trained_weights_takes_no_regularizer(case):
 
 @every_case_and_look
 @one_and_several
-def test_an_observer_sees_what_each_call_computes(case, look, num_gates):
-    gate, reports = case.make(num_gates=num_gates), []
-    gate(experts_of(), **seen(look))
-    gate.observer = reports.append
-    gate(experts_of(), **seen(look))
-    gate.observer = None
-    gate(experts_of(), **seen(look))
-    (report,) = reports
+def test_a_record_has_what_each_call_computes(case, look, num_gates):
+    gate, calls, experts = case.make(num_gates=num_gates), [], experts_of()
+    gate(experts, **seen(look))
+    with recording(calls.append):
+        mixture = gate(experts, **seen(look))
+    gate(experts, **seen(look))
+    (call,) = calls
+    assert call.gate is gate
+    assert call.own is None
+    assert_equal((call.experts, call.mixture), (experts, mixture))
+    report = gate.report(call.routing)
     wanted = gate.report(RouterInputs(**seen(look)))
     keras.tree.assert_same_structure(report, wanted)
     assert_equal(*map(keras.tree.flatten, (report, wanted)))
     assert_equal(report["weights"], gate.expert_weights(RouterInputs(**seen(look))))
     assert (gate.losses, int(gate.step)) == ([], 0)
-    gate.observer = reports.append
-    for step in (1, 2):
-        gate(experts_of(), **seen(look), training=True)
-        assert_equal(reports[step]["penalties"].values(), gate.losses)
+    for _ in range(2):
+        with recording(calls.append):
+            gate(experts, **seen(look), training=True)
+        penalties = gate.report(calls[-1].routing)["penalties"]
+        assert_equal(penalties.values(), gate.losses)
 
 
 # Dropped experts.

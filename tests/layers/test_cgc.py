@@ -10,6 +10,7 @@ from helpers import numbers, numpy, refusals, value_and_gradients, weight_gradie
 from keras import layers, ops
 
 from dselectk_keras import CGC, DenseExperts, DSelectKGate, Experts, MMoE, SoftmaxGate
+from dselectk_keras.gates.record import recording
 
 X, V = numbers((2, 3)), numbers((2, 5), seed=1)
 # Inputs of two tasks, and of the shared experts.
@@ -171,10 +172,21 @@ def test_expert_weights_are_those_of_the_gates():
     for t in range(2):
         each = numpy(above.gate.expert_weights(STACKED[:, t]))[:, t]
         assert_close(weights[:, t], each, rtol=1e-5)
-    reports = []
-    above.shared_gate.observer = reports.append
-    above(STACKED)
-    assert_equal(reports[0]["weights"], above.shared_gate.expert_weights(STACKED[:, 2]))
+    calls = []
+    with recording(calls.append):
+        mixtures = above(STACKED)
+    of_tasks, shared = calls
+    assert (of_tasks.gate, shared.gate) == (above.gate, above.shared_gate)
+    routed = shared.routing.weights
+    assert_equal(routed, above.shared_gate.expert_weights(STACKED[:, 2]))
+    last = ops.expand_dims(shared.mixture, 1)
+    assert_equal(mixtures, ops.concatenate([of_tasks.mixture, last], axis=1))
+    # Three shared experts, and two of each task.
+    assert (of_tasks.experts.shape[1], of_tasks.own.shape[1]) == (3, 4)
+    both = ops.concatenate([of_tasks.experts, of_tasks.own], axis=1)
+    assert_equal(shared.experts, both)
+    by_hand = np.einsum("bn,bnu->bu", numpy(routed), numpy(both))
+    assert_close(shared.mixture, by_hand, rtol=1e-4)
 
 
 @pytest.mark.traced

@@ -11,6 +11,7 @@ from keras import layers, ops
 
 import dselectk_keras as dk
 from dselectk_keras.gates import RouterInputs
+from dselectk_keras.gates.record import recording
 from dselectk_keras.regularizers.sample_similarity import squared_distances
 
 N, M, DIM = 6, 3, 4
@@ -143,13 +144,14 @@ def test_behind_a_network_the_network_s_inputs_are_compared(gate, num_gates):
     made = gate(num_gates=num_gates, weights_regularizer=BOTH)
     make = dk.AttentiveMoE if gate is dk.AttentiveGate else dk.MoE
     moe = make(dk.DenseExperts(M, [4, 2]), made, True, routing_network=network)
-    reports = []
+    calls = []
     moe((X, images))
-    moe.gate.observer = reports.append
-    moe((X, images), training=True)
+    with recording(calls.append):
+        moe((X, images), training=True)
     expected = of_gates(numpy(moe.expert_weights((X, images))), images.reshape(N, -1))
     assert_close(moe.losses[0], expected, rtol=1e-4)
-    assert_close(reports[0]["penalties"]["weights"], expected, rtol=1e-4)
+    penalties = moe.gate.report(calls[0].routing)["penalties"]
+    assert_close(penalties["weights"], expected, rtol=1e-4)
 
 
 def test_each_task_compares_its_own_inputs():

@@ -31,7 +31,7 @@ CHECKS = [
     contract.test_symbolic_shapes_leave_the_batch_open,
     contract.test_no_gradient_comes_from_noise_or_dropped_experts_at_inference,
     contract.test_penalties_come_in_order_and_in_training_only,
-    contract.test_an_observer_sees_what_each_call_computes,
+    contract.test_a_record_has_what_each_call_computes,
 ]
 
 
