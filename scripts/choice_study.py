@@ -145,7 +145,7 @@ def choosing(
 
     def event(trainer, run):
         split, shares = trainer.tables[run.draw].splits[0], trainer.gate.shares
-        before = np.array(shares)
+        before = np.array(shares.static)
         with mock.patch(WHERE, function or choose_by_fit):
             ChooseExperts(split.x, split.y, **settings).choose(trainer.model)
         if keep_shares:

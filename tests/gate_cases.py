@@ -4,7 +4,8 @@ import dataclasses
 import importlib
 from collections.abc import Callable
 
-from dselectk_keras.gates import GATES
+from dselectk_keras.baselines.attentive import AttentiveInputs
+from dselectk_keras.gates import GATES, RouterInputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +52,11 @@ def all_cases():
             raise AssertionError(message)
         cases.extend(own)
     return cases
+
+
+def router_inputs(**inputs):
+    """What a gate looks at: for `"hidden"`, that of an attentive gate."""
+    return (AttentiveInputs if "hidden" in inputs else RouterInputs)(**inputs)
 
 
 def case_named(name):

@@ -15,11 +15,11 @@ import types
 import keras
 import numpy as np
 import pytest
-from gate_cases import all_cases
+from gate_cases import all_cases, router_inputs
 from helpers import built, numbers, numpy
 
 import dselectk_keras as dk
-from dselectk_keras.gates import GATES, RouterInputs
+from dselectk_keras.gates import GATES
 from dselectk_keras.models.build import OF_MODEL
 from dselectk_keras.registry import Registry
 
@@ -53,7 +53,7 @@ def use_gate(gate):
         inputs["hidden"] = numbers((BATCH, EXPERTS, DIM))
     mixed = gate(numbers((BATCH, EXPERTS, UNITS)), **inputs, training=True)
     revive(gate)
-    return [mixed, gate.expert_weights(RouterInputs(**inputs)), *gate.losses]
+    return [mixed, gate.expert_weights(router_inputs(**inputs)), *gate.losses]
 
 
 def use_layer(layer):

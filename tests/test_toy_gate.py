@@ -41,10 +41,10 @@ class FavouriteGate(Gate):
         shape = (*self.gate_shape, self.num_experts)
         self._logits = Logits(self, "gate", shape, "random_uniform", use_bias=False)
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """The softmax."""
         raised = ops.one_hot(0, self.num_experts)
-        return Routing(softmax(self._logits(routing_inputs) + raised))
+        return Routing(softmax(self._logits(inputs.routing_inputs) + raised))
 '''
 TEST = """
 import dselectk_keras as dk

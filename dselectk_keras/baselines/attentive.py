@@ -1,20 +1,33 @@
 """The attentive gate."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from dselectk_keras.gates.dropout import drop_logits
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
 from dselectk_keras.ops import softmax
 from dselectk_keras.utils import Initializer, Tensor, check_count, get_from
+
+
+class AttentiveInputs(NamedTuple):
+    """What an `AttentiveGate` looks at in one call.
+
+    Args:
+        routing_inputs, examples, valid: See `RouterInputs`.
+        hidden: The experts' hidden outputs, `(batch, n, ...)`.
+    """
+
+    routing_inputs: Tensor = None
+    examples: Tensor = None
+    valid: Tensor = None
+    hidden: Tensor = None
 
 
 @GATES.register("attentive")
@@ -63,6 +76,7 @@ class AttentiveGate(Gate):
             keras.initializers, "kernel_initializer", kernel_initializer
         )
         self.hidden_dim: Any = None
+        self.weight_dropout = 0.0
 
     def build(
         self,
@@ -92,12 +106,8 @@ class AttentiveGate(Gate):
         hidden: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
-        inputs = RouterInputs(routing_inputs, examples, valid, hidden)
+        inputs = AttentiveInputs(routing_inputs, examples, valid, hidden)
         return self.mixture(experts, inputs, training)
-
-    def drop_experts(self, weights: Tensor) -> Tensor:
-        """Return the weights: dropped experts have none already."""
-        return weights
 
     def build_logits(self) -> None:
         """Create the kernels of queries and keys."""
@@ -109,8 +119,9 @@ class AttentiveGate(Gate):
         stacked = stacked_initializer(clone_initializer(initializer, 1))
         self._key = float32_weight(self, "key_kernel", shape, stacked)
 
-    def compute_weights(self, routing_inputs, training, step, hidden=None) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Compute the softmax of the scaled products of queries and keys."""
+        hidden = getattr(inputs, "hidden", None)
         shape = () if hidden is None else tuple(ops.convert_to_tensor(hidden).shape)
         if len(shape) < 3 or shape[1] != self.num_experts:
             raise ValueError(
@@ -119,7 +130,7 @@ class AttentiveGate(Gate):
             )
         hidden = ops.cast(ops.convert_to_tensor(hidden), "float32")
         hidden = ops.reshape(hidden, (-1, self.num_experts, self.hidden_dim))
-        query = self._query(routing_inputs)
+        query = self._query(inputs.routing_inputs)
         if self.num_gates is None:
             query = ops.expand_dims(query, 1)
         # (Q W_k') E' costs less than Q (E W_k)': it forms no key for each expert.

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.baselines.attentive import AttentiveGate
+from dselectk_keras.baselines.attentive import AttentiveGate, AttentiveInputs
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.record import record_call
@@ -72,8 +72,8 @@ class AttentiveMoE(MoE):
         if not self._is_attentive:
             return super().combine(inputs, seen, training)
         outputs, hidden = self._call_experts(inputs, training)
-        seen = seen._replace(hidden=hidden)
-        outputs, routing = self.summed(outputs), self.gate.route(seen, training)
+        routing = self.gate.route(AttentiveInputs(*seen, hidden), training)
+        outputs = self.summed(outputs)
         mixture = ops.cast(routing.mix(outputs), self.gate.compute_dtype)
         record_call(self.gate, routing, outputs, mixture)
         return mixture
@@ -83,7 +83,7 @@ class AttentiveMoE(MoE):
         if not self._is_attentive:
             return super().compute_weights(inputs, seen)
         _, hidden = self._call_experts(inputs)
-        return self.gate.expert_weights(seen._replace(hidden=hidden))
+        return self.gate.expert_weights(AttentiveInputs(*seen, hidden))
 
     @property
     def _is_attentive(self):

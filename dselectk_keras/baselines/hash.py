@@ -79,10 +79,10 @@ class HashGate(Gate):
         """Always one expert."""
         return 1
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Compute a one for the expert that the hash chooses."""
-        check_ids(routing_inputs, "id")
-        ids = ops.cast(routing_inputs, "int32")
+        check_ids(inputs.routing_inputs, "id")
+        ids = ops.cast(inputs.routing_inputs, "int32")
         hashes = hash_ids(ids, ops.convert_to_tensor(self._tables))
         expert = ops.cast(hashes, "int") % self.num_experts
         # Not `one_hot`, for which torch reads the largest.

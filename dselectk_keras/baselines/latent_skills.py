@@ -89,7 +89,7 @@ class LatentSkillsGate(Gate):
         uniform = keras.initializers.RandomUniform(-limit, limit)
         self._scaled_logits = float32_weight(self, "scaled_logits", shape, uniform)
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Compute the task's skills, scaled to sum to one."""
         theta = ops.convert_to_tensor(self._scaled_logits)
         # The value is z = ratio * theta, but the gradient is the gradient by z, without
@@ -103,5 +103,6 @@ class LatentSkillsGate(Gate):
             skills = ops.sigmoid(z)
         weights = skills / (ops.sum(skills, axis=-1, keepdims=True) + 1e-12)
         if self.per_example:
-            weights = look_up(weights, routing_inputs, self.num_tasks, "task")
+            tasks = inputs.routing_inputs
+            weights = look_up(weights, tasks, self.num_tasks, "task")
         return Routing(weights)

@@ -100,17 +100,13 @@ class ReinforceGate(LogitGate):
                 variable("kernel_1", (units, self.num_gates or 1), next(small)),
             ]
 
-    def after_routing(self, routing: Routing) -> None:
-        """Remember which examples of the draw count."""
-        self._memory.valid = routing.valid
-
     def max_experts(self, once_decided: bool = False) -> int:
         """Always one expert."""
         return 1
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Draw an expert in training; choose the most probable one at inference."""
-        logits, kept = self.kept_logits(routing_inputs, training)
+        logits, kept = self.kept_logits(inputs, training)
         if not training:
             self.forget()
             chosen = ops.cast(first_largest(kept), "float32")
@@ -126,7 +122,7 @@ class ReinforceGate(LogitGate):
         noise = gumbel_noise(ops.shape(kept), self.generator)
         chosen = ops.cast(first_largest(kept + noise), "float32")
         # Kept for `policy_loss`, which the model calls when it knows the task losses.
-        self._memory.drawn = kept, chosen, routing_inputs
+        self._memory.drawn = kept, chosen, inputs
         return Routing(chosen, softmax(kept), logits=logits)
 
     def policy_loss(self, losses: Tensor, sample_weight: Tensor = None) -> Tensor:
@@ -142,8 +138,8 @@ class ReinforceGate(LogitGate):
         """
         if self._memory.drawn is None:
             return 0.0
-        logits, chosen, routing_inputs = self._memory.drawn
-        valid = self._memory.valid
+        logits, chosen, inputs = self._memory.drawn
+        valid = inputs.valid
         self.forget()
         losses = ops.stop_gradient(ops.cast(losses, "float32"))
         weight = (
@@ -172,7 +168,7 @@ class ReinforceGate(LogitGate):
         p = ops.exp(log_p)
         log_p = ops.where(p > 0, log_p, 0.0)
         entropy = -ops.sum(p * log_p, axis=-1)
-        reward, baseline = -losses, self._predict_reward(routing_inputs)
+        reward, baseline = -losses, self._predict_reward(inputs.routing_inputs)
         advantage = ops.stop_gradient(reward - baseline)
         terms = (
             -self.policy_weight * ops.sum(chosen * log_p, axis=-1) * advantage
@@ -183,7 +179,7 @@ class ReinforceGate(LogitGate):
 
     def forget(self) -> None:
         """Discard the draw of the last training call, without a reward."""
-        self._memory.drawn = self._memory.valid = None
+        self._memory.drawn = None
 
     def _predict_reward(self, routing_inputs):
         """The baseline, `(batch, gates)` or, for a static gate, `(1, gates)`."""
@@ -205,7 +201,6 @@ class _Memory(threading.local):
     """
 
     drawn: Any = None
-    valid: Any = None
 
 
 def _for_each_token(values, rows):

@@ -5,11 +5,14 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
+from dselectk_keras.gates.chosen_experts import (
+    ChosenExperts,
+    places_of,
+    require_static,
+)
 from dselectk_keras.gates.given_weights import log_weights, one_expert_each
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
-from dselectk_keras.gates.routing import Routing
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import first_largest, softmax
 from dselectk_keras.ops.softmax import MIN_TEMPERATURE
@@ -80,7 +83,7 @@ class SoftmaxSelectorGate(SelectorGate):
         w_initializer = self.w_initializer or "random_uniform"
         norm = {"normalize": self.normalize}
         self._z = Logits(self, "z", (*shape, self.num_experts), z_initializer, **norm)
-        self._w = Logits(self, "w", (*shape, 1), w_initializer, **norm)
+        self.shares = Logits(self, "w", (*shape, 1), w_initializer, **norm)
 
     def soft_codes(self, z, step, factor) -> Tensor:
         """Compute the softmax of each selector's logits."""
@@ -92,7 +95,7 @@ class SoftmaxSelectorGate(SelectorGate):
 
     def codes_of(self, experts) -> Tensor:
         """The code of an expert is 1.0 in its place."""
-        return self.places_of(experts)
+        return places_of(experts, self.num_experts)
 
     def compute_selectors(self, codes) -> Tensor:
         """The weights are the codes."""
@@ -104,18 +107,13 @@ class SoftmaxSelectorGate(SelectorGate):
         temperature = float(value_at(self.temperature, self.step))
         z = log_weights(np.eye(self.num_experts)[chosen], slack)
         self._z.assign(max(temperature, MIN_TEMPERATURE) * z)
-        self._w.assign(log_shares[..., None])
+        self.shares.assign(log_shares[..., None])
         self.replace_choices(chosen)
-
-    def describe_selectors(self, routing: Routing) -> dict:
-        """Compute whether the selectors have all their weight on one expert."""
-        decided = ops.max(routing.selectors, axis=-1) == 1.0
-        return {"binary": ops.cast(decided, "float32")}
 
     def chosen_experts(self) -> ChosenExperts:
         """The expert of each selector, and its total weight on other experts."""
         require_static(self)
         selectors = ops.convert_to_numpy(self.selector_outputs())
-        logits = ops.convert_to_numpy(self._w.static)[..., 0]
+        logits = ops.convert_to_numpy(self.shares.static)[..., 0]
         distance = 1.0 - selectors.max(axis=-1)
         return ChosenExperts(selectors.argmax(axis=-1), distance, logits)

@@ -63,9 +63,9 @@ class STGumbelGate(LogitGate):
         """Always one expert."""
         return 1
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Compute a one for the chosen expert, in training with a gradient."""
-        logits, noisy = self.kept_logits(routing_inputs, training)
+        logits, noisy = self.kept_logits(inputs, training)
         if training:
             noisy = noisy + gumbel_noise(ops.shape(logits), self.generator)
         weights = ops.cast(first_largest(noisy), "float32")

@@ -80,12 +80,13 @@ class TagGate(Gate):
         """Always one expert."""
         return 1
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Look up the rows of the tags."""
         experts = ops.convert_to_tensor(self._experts, "int")
         places = ops.arange(self.num_experts, dtype="int")
         table = ops.cast(experts[:, None] == places, "float32")
-        weights = look_up(table, routing_inputs, len(self._experts), "tag")
+        tags = inputs.routing_inputs
+        weights = look_up(table, tags, len(self._experts), "tag")
         if self.num_gates is not None and len(weights.shape) == 2:
             weights = ops.repeat(weights[:, None], self.num_gates, axis=1)
         return Routing(weights)

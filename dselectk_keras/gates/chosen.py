@@ -9,9 +9,9 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras._keras import all_layers
-from dselectk_keras.gates.chosen_experts import ChosenExperts
+from dselectk_keras.gates.chosen_experts import ChosenExperts, places_of
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.logits import float32_weight
+from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import softmax
@@ -117,9 +117,7 @@ class ChosenGate(Gate):
                 "per_example."
             )
         shape = (*self.gate_shape, self.num_nonzeros)
-        self.shares = float32_weight(
-            self, "w_logits", shape, trainable=self.train_shares
-        )
+        self.shares = Logits(self, "w", shape, "zeros", trainable=self.train_shares)
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
@@ -138,20 +136,16 @@ class ChosenGate(Gate):
         """The number of choices."""
         return self.num_nonzeros
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Compute the sum of the shares of each expert."""
-        shares = softmax(ops.convert_to_tensor(self.shares))
-        places = ops.expand_dims(shares, -1) * self.places_of(self.choices)
-        return Routing(ops.sum(places, axis=-2))
-
-    def describe_selectors(self, routing: Routing) -> dict:
-        """Return that all choices are binary, and which of them have an expert."""
-        has_expert = ops.cast(self.choices >= 0, "float32")
-        return {"binary": ops.ones_like(has_expert), "reachable": has_expert}
+        shares = softmax(self.shares())
+        places = places_of(self.choices, self.num_experts)
+        weights = ops.sum(ops.expand_dims(shares, -1) * places, axis=-2)
+        return Routing(weights, selectors=places, codes=places)
 
     def chosen_experts(self) -> ChosenExperts:
         """The choices and the logits of their shares. All distances are 0."""
-        choices, logits = map(ops.convert_to_numpy, (self.choices, self.shares))
+        choices, logits = map(ops.convert_to_numpy, (self.choices, self.shares()))
         return ChosenExperts(choices, np.zeros(choices.shape), logits)
 
     def choose(self, choices: Any, shares: Any = None, optimizer: Any = None) -> None:

@@ -3,6 +3,9 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+from keras import ops
+
+from dselectk_keras.utils import Tensor
 
 
 class ChosenExperts(NamedTuple):
@@ -19,6 +22,12 @@ class ChosenExperts(NamedTuple):
     choices: np.ndarray
     distance: np.ndarray
     logits: np.ndarray
+
+
+def places_of(choices: Tensor, num_experts: int) -> Tensor:
+    """Compute which choice is which expert, 1.0 or 0.0, `(..., k, n)`."""
+    experts = ops.arange(num_experts, dtype=choices.dtype)
+    return ops.cast(ops.expand_dims(choices, -1) == experts, "float32")
 
 
 def require_static(gate: Any) -> None:

@@ -112,7 +112,7 @@ class DSelectKGate(SelectorGate):
         shape = (*self.gate_shape, self.num_nonzeros, 1)
         norm = {"normalize": self.normalize}
         self._z = Logits(self, "z", (*shape, self.num_bits), z_initializer, **norm)
-        self._w = Logits(self, "w", shape, w_initializer, **norm)
+        self.shares = Logits(self, "w", shape, w_initializer, **norm)
 
     def _draw_bits(self, shape, dtype=None):
         """Draw logits of bits that are uniform in ±gamma/100."""
@@ -154,27 +154,14 @@ class DSelectKGate(SelectorGate):
         penalties = super().compute_penalties(routing, step)
         if self._has_unreachable and not self._assign:
             # The reciprocal of infinity is zero.
-            args = self._reachability, routing.selectors, step, self.reduction
+            args = self._reachability, routing.selectors, step
             penalties["reachability"] = routing.penalty(*args, padding=float("inf"))
         return penalties
-
-    def describe_selectors(self, routing: Routing) -> dict:
-        """Compute whether selectors are binary, and their weight on experts.
-
-        `"binary"` is 1.0 if every bit of the selector is 0 or 1. `"reachable"` is the
-        selector's total weight on experts, as opposed to unreachable codes.
-        """
-        bits = routing.codes
-        decided = ops.logical_or(bits == 0.0, bits == 1.0)
-        return {
-            "binary": ops.cast(ops.all(decided, axis=-1), "float32"),
-            "reachable": ops.sum(routing.selectors, axis=-1),
-        }
 
     def chosen_experts(self) -> ChosenExperts:
         """The expert of each selector, and the distance of its bits from 0 or 1."""
         require_static(self)
-        logits = ops.convert_to_numpy(self._w.static)[..., 0]
+        logits = ops.convert_to_numpy(self.shares.static)[..., 0]
         bits = ops.convert_to_numpy(self._codes(self._z(None), self.step))
         distance = np.minimum(bits, 1.0 - bits).max(axis=-1, initial=0.0)
         places = 2 ** np.arange(bits.shape[-1])[::-1]
@@ -191,7 +178,7 @@ class DSelectKGate(SelectorGate):
         codes = binary_codes(self.num_experts)[chosen]
         width = float(value_at(self.gamma, self.step)) * (1.0 - slack)
         self._z.assign((codes - 0.5)[..., None, :] * width)
-        self._w.assign(log_shares[..., None])
+        self.shares.assign(log_shares[..., None])
         self.replace_choices(chosen)
 
     def _draw_owners(self):

@@ -14,8 +14,11 @@ from dselectk_keras.gates.dropout import drop_weights
 from dselectk_keras.gates.inputs import (
     RouterInputs,
     as_arguments,
+    check_built,
+    check_is_shape,
     count_experts,
     count_features,
+    router_inputs,
 )
 from dselectk_keras.gates.record import record_call
 from dselectk_keras.gates.routing import Routing
@@ -83,8 +86,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
     per_example_only = False
     # Whether the gate uses routing inputs; known once it is built.
     per_example = False
-    # How a per-example gate reduces its penalties over the batch, if it has any.
-    reduction = "sum"
 
     def __init__(
         self,
@@ -103,6 +104,9 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         self.expert_dropout = check_number(
             "expert_dropout", expert_dropout, minimum=0, below=1
         )
+        # The rate with which `route` drops experts by their weights. It is 0 for a gate
+        # that chooses among the experts that are left.
+        self.weight_dropout = self.expert_dropout
         self.weights_regularizer = WeightsRegularizer.get(
             weights_regularizer, "weights_regularizer"
         )
@@ -115,7 +119,7 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         # The experts of a static gate, integers `([num_gates,] k)`, -1 for none yet.
         # `DecideGates`, `ChooseExperts` and `condense` set this weight.
         self.choices: Any = None
-        # The logits of their shares, a variable `([num_gates,] k, ...)`.
+        # The `Logits` of their shares, `([num_gates,] k, ...)`.
         self.shares: Any = None
         if expert_dropout:
             self.make_generator()
@@ -133,12 +137,13 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
 
     @abc.abstractmethod
     def compute_weights(
-        self, routing_inputs: Tensor, training: bool, step: Tensor
+        self, inputs: RouterInputs, training: bool, step: Tensor
     ) -> Routing:
         """Compute a `Routing` with float32 weights `([batch,] [num_gates,] n)`.
 
-        The routing inputs of a static gate are `None`. The `step` is the number of
-        training calls, this one included.
+        The `inputs.routing_inputs` of a static gate are `None`. The `step` is the
+        number of training calls, this one included. What training changes outside of
+        gradient descent, it changes here.
         """
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
@@ -152,22 +157,19 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         """
         return None
 
-    def drop_experts(self, weights: Tensor) -> Tensor:
-        """Drop experts in training, after the penalties, by their weights."""
-        return drop_weights(weights, self.expert_dropout, self.generator)
-
-    def describe_selectors(self, routing: Routing) -> dict:
-        """Compute tensors `([batch,] [num_gates,] k)` to monitor, by name."""
-        return {}
-
-    def after_routing(self, routing: Routing) -> None:
-        """Change the state of the gate after each training call."""
-
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
         """Set the logits so that the gate has these weights (see the next method)."""
         raise ValueError(
             f"{type(self).__name__} cannot be set to given weights. Use a gate with "
             "logits or selectors, such as `DSelectKGate`, `TopKGate` or `SoftmaxGate`."
+        )
+
+    def chosen_experts(self) -> ChosenExperts:
+        """The experts that a static gate has chosen, and how far it is from binary."""
+        raise ValueError(
+            f"{type(self).__name__} does not choose among experts permanently. All "
+            "experts are needed. Use `DSelectKGate`, `SoftmaxSelectorGate` or "
+            "`TopKGate`."
         )
 
     # Methods for users and layers.
@@ -200,8 +202,7 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
             >>> [round(float(weight), 4) for weight in weights]
             [0.6, 0.4, 0.0, 0.0]
         """
-        if not self.built:
-            self.check_routing_inputs(None)
+        check_built(self)
         check_number("slack", slack, minimum=0, maximum=1)
         weights = ops.convert_to_numpy(weights)
         expected = (*self.gate_shape, self.num_experts)
@@ -234,15 +235,10 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         report = {
             "weights": routing.weights,
             "penalties": self._penalties(routing),
-            "selectors": self.describe_selectors(routing),
+            "selectors": routing.describe_selectors(),
         }
         # What has no mask has no entry, since compiled functions return tensors.
         return report if routing.valid is None else {**report, "valid": routing.valid}
-
-    def places_of(self, choices: Tensor) -> Tensor:
-        """Compute which choice is which expert, 1.0 or 0.0, `(..., k, n)`."""
-        experts = ops.arange(self.num_experts, dtype=choices.dtype)
-        return ops.cast(ops.expand_dims(choices, -1) == experts, "float32")
 
     def choose(self, choices: Any, shares: Any = None, optimizer: Any = None) -> None:
         """Set the experts of a static gate.
@@ -254,7 +250,8 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
             optimizer: In a training, the optimizer of the model. It forgets what it
                 keeps of the shares that are set, such as momentum and averages.
         """
-        before, old = map(ops.convert_to_numpy, (self.choices, self.shares))
+        logits = self.shares.static
+        before, old = map(ops.convert_to_numpy, (self.choices, logits))
         changed = (before != choices).any(axis=-1, keepdims=True)
         changed = changed.reshape((*changed.shape, *[1] * (old.ndim - before.ndim)))
         if shares is None:
@@ -262,16 +259,8 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         else:
             new, changed = np.reshape(shares, old.shape), True
         self.choices.assign(choices)
-        self.shares.assign(new)
-        restart_slots(optimizer, self.shares, changed)
-
-    def chosen_experts(self) -> ChosenExperts:
-        """The experts that a static gate has chosen, and how far it is from binary."""
-        raise ValueError(
-            f"{type(self).__name__} does not choose among experts permanently. All "
-            "experts are needed. Use `DSelectKGate`, `SoftmaxSelectorGate` or "
-            "`TopKGate`."
-        )
+        logits.assign(new)
+        restart_slots(optimizer, logits, changed)
 
     def with_num_gates(self, num_gates: int | None) -> "Gate":
         """Return this gate if it has this number of gates, and else an unbuilt copy."""
@@ -316,14 +305,8 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
         """Create the variables for these shapes of experts and routing inputs."""
-        names = "experts_shape", "routing_inputs_shape"
-        shapes = experts_shape, routing_inputs_shape
-        for name, shape in zip(names, shapes, strict=True):
-            if isinstance(shape, (int, dict)):
-                raise ValueError(
-                    f"`{name}` must be a shape, such as (None, 4) for four experts or "
-                    f"features. Received: {name}={shape!r}."
-                )
+        check_is_shape("experts_shape", experts_shape)
+        check_is_shape("routing_inputs_shape", routing_inputs_shape)
         self.num_experts = check_count(
             "num_experts", count_experts(experts_shape), maximum=MAX_EXPERTS
         )
@@ -360,15 +343,8 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         return self.mixture(experts, inputs, training)
 
     def mixture(self, experts: Any, inputs: RouterInputs, training: bool | None):
-        """Mix the experts of a direct call, which are as many as the gate has weights.
-
-        Layers check the number when they are built.
-        """
+        """Mix the experts of a direct call."""
         routing = self.route(inputs, training)
-        is_list = isinstance(experts, list)
-        # Shapes of TensorFlow are no tuples.
-        shapes = [tuple(x.shape) for x in (experts if is_list else [experts])]
-        self.build_for(shapes if is_list else shapes[0])
         mixture = routing.mix(experts)
         record_call(self, routing, experts, mixture)
         return mixture
@@ -389,22 +365,15 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         In training this counts the step, adds the auxiliary losses and drops experts.
         The inputs are routing inputs, or `RouterInputs`.
         """
-        training = bool(training)
         if training:
             self.step.assign_add(1)
         routing = self._routing(inputs, training)
-        weights = routing.weights
-        if routing.valid is not None:
-            weights = routing.only_valid(weights)
+        weights = routing.only_valid(routing.weights)
         if training:
             for penalty in self._penalties(routing).values():
                 self.add_loss(penalty)
-            if self.expert_dropout:
-                weights = self.drop_experts(weights)
-            self.after_routing(routing)
+            weights = drop_weights(weights, self.weight_dropout, self.generator)
         return routing._replace(weights=weights)
-
-    # Weights, saving and checks.
 
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
         """Set the weights from arrays, such as those of the original release.
@@ -418,62 +387,21 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
             weights = [*weights, *map(ops.convert_to_numpy, left_out)]
         super().set_weights(weights)
 
-    def check_routing_inputs(self, routing_inputs: Tensor) -> Tensor:
-        """Check the routing inputs, and add an axis of features to ids `(batch,)`."""
-        if not self.built:
-            raise ValueError(
-                f"The gate {self.name!r} has no weights yet. Call it on experts "
-                "first, or call `build`."
-            )
-        if (self.routing_dim is None) != (routing_inputs is None):
-            text = (
-                "static: leave the routing inputs out. Received: routing inputs."
-                if self.routing_dim is None
-                else "per-example: pass routing inputs, gate(experts, routing_inputs). "
-                "Received: no routing inputs."
-            )
-            raise ValueError(f"The gate {self.name!r} was built {text}")
-        if routing_inputs is None:
-            return None
-        if np.shape(routing_inputs):  # A Python number may be too large to convert.
-            routing_inputs = ops.convert_to_tensor(routing_inputs)
-        if len(np.shape(routing_inputs)) == 1:
-            routing_inputs = ops.expand_dims(routing_inputs, -1)
-        shape = tuple(np.shape(routing_inputs))
-        between = shape[1:-1]
-        if shape[-1:] != (self.routing_dim,) or between not in {(), (self.num_gates,)}:
-            raise ValueError(
-                f"Routing inputs must have the shape (batch, {self.routing_dim}), as "
-                f"when the gate was built. Received: {shape}."
-            )
-        return routing_inputs
-
     def _routing(self, inputs, training):
-        if not isinstance(inputs, RouterInputs):
-            inputs = RouterInputs(inputs)
-        routing_inputs = self.check_routing_inputs(inputs.routing_inputs)
-        per_example, examples = routing_inputs is not None, inputs.examples
-        if examples is not None and per_example:
-            if not hasattr(examples, "shape"):
-                raise ValueError(
-                    f"`examples` must be a tensor. Received: {examples!r}."
-                )
-            # As many axes as the routing inputs have.
-            leading = ops.shape(examples)[: len(routing_inputs.shape) - 1]
-            examples = ops.reshape(examples, (*leading, -1))
-        hidden = {} if inputs.hidden is None else {"hidden": inputs.hidden}
-        routing = self.compute_weights(routing_inputs, training, self.step, **hidden)
+        """Compute the weights, and complete the value of the subclass."""
+        inputs = router_inputs(self, inputs)
+        routing = self.compute_weights(inputs, bool(training), self.step)
         return routing._replace(
-            per_example=per_example,
+            per_example=inputs.routing_inputs is not None,
             max_experts=self._max_experts,
-            valid=inputs.valid if per_example else None,
-            examples=routing_inputs if examples is None else examples,
+            valid=inputs.valid,
+            examples=inputs.examples,
         )
 
     def _penalties(self, routing):
+        """Compute the auxiliary losses of a training call, by name."""
         penalties = self.compute_penalties(routing, self.step)
         if self.weights_regularizer is not None:
-            penalties["weights"] = self.weights_regularizer.penalty(
-                routing, self.step, self.reduction
-            )
+            penalty = self.weights_regularizer.penalty(routing, self.step)
+            penalties["weights"] = penalty
         return penalties

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.inputs import router_inputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
@@ -93,27 +94,28 @@ class GumbelSoftmaxGate(Gate):
         z_initializer = self.z_initializer or self._mostly_open
         self._z = Logits(self, "z", shape, z_initializer)
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Compute the softmax times the draws."""
-        z = self._z(routing_inputs)
+        z, alpha = (each(inputs.routing_inputs) for each in (self._z, self._logits))
         if training:
             temperature = value_at(self.temperature, step)
             draws = relaxed_bernoulli(z, temperature, self.generator)
         else:
             # Of NaN, zeros would hide it.
             draws = ops.where(ops.isnan(z), z, ops.cast(z > 0, "float32"))
-        return Routing(softmax(self._logits(routing_inputs)) * draws, logits=z)
+        weights = softmax(alpha) * draws
+        return Routing(weights, logits=z, reduction=self.reduction)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the sparsity term."""
         if self.sparsity_reg is None:
             return {}
-        args = self.sparsity_reg, ops.log_sigmoid(routing.logits), step, self.reduction
+        args = self.sparsity_reg, ops.log_sigmoid(routing.logits), step
         return {"sparsity": routing.penalty(*args)}
 
     def expected_nonzeros(self, routing_inputs: Tensor = None) -> Tensor:
         r"""Compute the expected number of open experts in training, $\sum_i \psi_i$."""
-        z = self._z(self.check_routing_inputs(routing_inputs))
+        z = self._z(router_inputs(self, routing_inputs).routing_inputs)
         return ops.sum(ops.sigmoid(z), axis=-1)
 
     def _mostly_open(self, shape, dtype=None):

@@ -2,6 +2,9 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
+from keras import ops
+
 from dselectk_keras.utils import Tensor
 
 
@@ -13,13 +16,60 @@ class RouterInputs(NamedTuple):
         examples: What `SampleSimilarityRegularizer` compares; by default, the routing
             inputs.
         valid: Which examples count, booleans `(batch,)`; `None` is all.
-        hidden: The experts' hidden outputs, for an `AttentiveGate`.
     """
 
     routing_inputs: Tensor = None
     examples: Tensor = None
     valid: Tensor = None
-    hidden: Tensor = None
+
+
+def router_inputs(gate: Any, inputs: Any) -> Any:
+    """Check what a gate looks at, routing inputs or `RouterInputs`, and complete it.
+
+    Ids `(batch,)` get an axis of features, and the examples as many axes as the routing
+    inputs have. A static gate looks at nothing.
+    """
+    if not hasattr(inputs, "routing_inputs"):
+        inputs = RouterInputs(inputs)
+    x, examples = inputs.routing_inputs, inputs.examples
+    check_built(gate)
+    if (gate.routing_dim is None) != (x is None):
+        text = (
+            "static: leave the routing inputs out. Received: routing inputs."
+            if gate.routing_dim is None
+            else "per-example: pass routing inputs, gate(experts, routing_inputs). "
+            "Received: no routing inputs."
+        )
+        raise ValueError(f"The gate {gate.name!r} was built {text}")
+    if x is None:
+        return inputs._replace(valid=None)
+    if np.shape(x):  # A Python number may be too large to convert.
+        x = ops.convert_to_tensor(x)
+    if len(np.shape(x)) == 1:
+        x = ops.expand_dims(x, -1)
+    shape = tuple(np.shape(x))
+    if shape[-1:] != (gate.routing_dim,) or shape[1:-1] not in {(), (gate.num_gates,)}:
+        raise ValueError(
+            f"Routing inputs must have the shape (batch, {gate.routing_dim}), as when "
+            f"the gate was built. Received: {shape}."
+        )
+    if examples is None:
+        examples = x
+    elif not hasattr(examples, "shape"):
+        raise ValueError(f"`examples` must be a tensor. Received: {examples!r}.")
+    else:
+        leading = ops.shape(examples)[: len(shape) - 1]
+        examples = ops.reshape(examples, (*leading, -1))
+    return inputs._replace(routing_inputs=x, examples=examples)
+
+
+def check_built(gate: Any) -> None:
+    """Raise an error if a gate has no weights yet."""
+    if not gate.built:
+        raise ValueError(
+            f"The gate {gate.name!r} has no weights yet. Call it on experts first, or "
+            "call `build`."
+        )
 
 
 def as_arguments(inputs: Any, routing_inputs: Tensor = None) -> tuple:
@@ -38,6 +88,15 @@ def as_arguments(inputs: Any, routing_inputs: Tensor = None) -> tuple:
             )
         inputs, routing_inputs = inputs
     return (inputs,) if routing_inputs is None else (inputs, routing_inputs)
+
+
+def check_is_shape(name: str, shape: Any) -> None:
+    """Raise an error for a number of experts or features in place of a shape."""
+    if isinstance(shape, (int, dict)):
+        raise ValueError(
+            f"`{name}` must be a shape, such as (None, 4) for four experts or "
+            f"features. Received: {name}={shape!r}."
+        )
 
 
 def count_experts(shape: Any) -> int:

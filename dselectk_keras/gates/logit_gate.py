@@ -10,6 +10,7 @@ import numpy as np
 from dselectk_keras.gates.dropout import drop_logits
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.given_weights import check_expert_weights, log_weights
+from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.regularizers.router_z import RouterZRegularizer
@@ -30,8 +31,6 @@ class LogitGate(Gate, abc.ABC):
         z_reg: The router z-loss: a `RouterZRegularizer`, or its weight.
         **kwargs: The arguments of `Gate`.
     """
-
-    reduction = "mean"
 
     def __init__(
         self,
@@ -55,6 +54,7 @@ class LogitGate(Gate, abc.ABC):
         check_flags(use_bias=use_bias, normalize=normalize)
         self.use_bias = use_bias
         self.normalize = normalize
+        self.weight_dropout = 0.0
         self.z_reg = RouterZRegularizer.get(z_reg, "z_reg")
 
     def build_logits(self) -> None:
@@ -68,9 +68,9 @@ class LogitGate(Gate, abc.ABC):
             self.normalize,
         )
 
-    def kept_logits(self, routing_inputs: Tensor, training: bool) -> tuple:
+    def kept_logits(self, inputs: RouterInputs, training: bool) -> tuple:
         """Compute the logits, and these with minus infinity for dropped experts."""
-        logits = self._logits(routing_inputs)
+        logits = self._logits(inputs.routing_inputs)
         return logits, self.drop_by_logits(logits, training)
 
     def drop_by_logits(self, logits: Tensor, training: bool) -> Tensor:
@@ -78,18 +78,13 @@ class LogitGate(Gate, abc.ABC):
         rate = self.expert_dropout if training else 0.0
         return drop_logits(logits, rate, self.generator)
 
-    def drop_experts(self, weights: Tensor) -> Tensor:
-        """Return the weights: dropped experts have none already."""
-        return weights
-
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the router z-loss, a mean over the examples."""
         if self.z_reg is None:
             return {}
         # The logarithm of the sum of these exponentials is zero.
         padding = -math.log(self.num_experts)
-        args = self.z_reg, routing.logits, step, self.reduction, padding
-        return {"z": routing.penalty(*args)}
+        return {"z": routing.penalty(self.z_reg, routing.logits, step, padding)}
 
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
         """Set the logits to the logarithms of the weights."""

@@ -38,6 +38,7 @@ class Logits:
         initializer: Initializer of the static logits, or of the kernel and the bias.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to normalize the routing inputs and the kernel.
+        trainable: Whether the variables are trained.
     """
 
     def __init__(
@@ -48,10 +49,11 @@ class Logits:
         initializer: Initializer,
         use_bias: bool = True,
         normalize: bool = False,
+        trainable: bool = True,
     ):
         def variable(suffix, shape, seed_offset=0):
             cloned = clone_initializer(initializer, seed_offset)
-            return float32_weight(gate, f"{name}_{suffix}", shape, cloned)
+            return float32_weight(gate, f"{name}_{suffix}", shape, cloned, trainable)
 
         self.shape = shape
         self.static = self.kernel = self.bias = None

@@ -10,7 +10,7 @@ from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import keep_top_k, softmax
-from dselectk_keras.utils import MAX_EXPERTS, Tensor, check_count
+from dselectk_keras.utils import MAX_EXPERTS, check_count
 
 
 @GATES.register("random")
@@ -49,11 +49,8 @@ class RandomGate(Gate):
         self.num_nonzeros = check_count(
             "num_nonzeros", num_nonzeros, maximum=MAX_EXPERTS
         )
+        self.weight_dropout = 0.0
         self.make_generator()
-
-    def drop_experts(self, weights: Tensor) -> Tensor:
-        """Return the weights, which are drawn from the experts that are left."""
-        return weights
 
     def build_logits(self) -> None:
         """Check the number of experts; there are no logits."""
@@ -64,9 +61,9 @@ class RandomGate(Gate):
                 f"Received: num_nonzeros={k}."
             )
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Compute equal weights for the drawn experts."""
-        batch = (ops.shape(routing_inputs)[0],) if self.per_example else ()
+        batch = (ops.shape(inputs.routing_inputs)[0],) if self.per_example else ()
         shape = (*batch, *self.gate_shape, self.num_experts)
         if not training:
             return Routing(ops.ones(shape, "float32") / self.num_experts)

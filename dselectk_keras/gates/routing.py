@@ -23,6 +23,8 @@ class Routing(NamedTuple):
             it has none, its weights.
         logits: The logits of the experts, `([batch,] [num_gates,] n)`.
         load: The probability with which noise lets each expert be chosen.
+        reduction: Whether penalties that are sums over the examples are a `"sum"` or a
+            `"mean"`.
         per_example: Whether the weights have a batch axis.
         max_experts: The most nonzero weights of one gate, once it has decided.
         valid: Which examples count, booleans `(batch,)`; `None` is all.
@@ -35,6 +37,7 @@ class Routing(NamedTuple):
     codes: Tensor = None
     logits: Tensor = None
     load: Tensor = None
+    reduction: str = "mean"
     per_example: bool = False
     max_experts: int | None = None
     valid: Tensor = None
@@ -99,6 +102,25 @@ class Routing(NamedTuple):
         """The routing to some of the experts, whose weights need not sum to one."""
         return self._replace(weights=self.weights[..., begin:end])
 
+    # For monitoring.
+
+    def describe_selectors(self) -> dict:
+        """Compute tensors `([batch,] [num_gates,] k)`, if there are selectors.
+
+        `"binary"` is 1.0 if a selector has all its weight on one expert, or if all its
+        bits are 0 or 1. `"reachable"` is the selector's total weight on experts, as
+        opposed to codes of no expert.
+        """
+        if self.selectors is None:
+            return {}
+        is_binary = ops.logical_or(self.codes == 0.0, self.codes == 1.0)
+        has_one = ops.max(self.selectors, axis=-1) == 1.0
+        binary = ops.logical_or(ops.all(is_binary, axis=-1), has_one)
+        return {
+            "binary": ops.cast(binary, "float32"),
+            "reachable": ops.sum(self.selectors, axis=-1),
+        }
+
     # For penalties, which are computed over the examples that are valid.
 
     def num_examples(self) -> Tensor:
@@ -124,10 +146,9 @@ class Routing(NamedTuple):
         regularizer: Any,
         values: Tensor,
         step: Tensor,
-        reduction: str,
         padding: float = 0.0,
     ) -> Tensor:
-        """Compute a regularizer's term, a `"sum"` or `"mean"` over valid examples.
+        """Compute a regularizer's term, the sum or mean over the valid examples.
 
         Others have the value `padding`, whose term is 0. A static gate has one row,
         whatever the batch is.
@@ -135,7 +156,7 @@ class Routing(NamedTuple):
         value = regularizer(self.only_valid(values, padding), step)
         if not self.per_example:
             return value
-        if reduction == "mean":
+        if self.reduction == "mean":
             return value / self.num_examples()
         # Keras averages over the replicas.
         return value * num_replicas()

@@ -11,6 +11,7 @@ from keras import ops
 from dselectk_keras._keras import all_layers
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.given_weights import one_expert_each
+from dselectk_keras.gates.inputs import router_inputs
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import keep_largest, softmax
 from dselectk_keras.regularizers.entropy import EntropyRegularizer
@@ -36,9 +37,9 @@ class SelectorGate(Gate, abc.ABC):
     g = \sum_{s=1}^{k} \mathrm{softmax}(\alpha)_s \, r(z_s)
     $$
 
-    A subclass creates the logits `_z` of the selectors and the logits `_w` of their
-    shares, `(..., k, 1)`. Each expert has a code, such as its bits. A soft selector has
-    something between the codes; one that has decided has the code of its expert.
+    A subclass creates the logits `_z` of the selectors and the logits of their
+    `shares`, `(..., k, 1)`. Each expert has a code, such as its bits. A soft selector
+    has something between the codes; one that has decided has that of its expert.
 
     A static gate has `choices` as its last weight, the expert of each selector, or -1
     while the selector is soft. That of a per-example gate is `deciding`, the steps at
@@ -57,7 +58,6 @@ class SelectorGate(Gate, abc.ABC):
     """
 
     _z: Any
-    _w: Any
 
     def __init__(
         self,
@@ -121,7 +121,6 @@ class SelectorGate(Gate, abc.ABC):
             shape = (*self.gate_shape, self.num_nonzeros)
             still_soft = keras.initializers.Constant(-1)
             self.choices = add_counter(self, "choices", shape, still_soft)
-            self.shares = self._w.static
 
     def max_experts(self, once_decided: bool = False) -> int | None:
         """One expert for each selector, once they have decided."""
@@ -160,7 +159,7 @@ class SelectorGate(Gate, abc.ABC):
         kept = self._largest(weights)
         if not np.isfinite(weights).all():
             return kept
-        shares = softmax(self._w(None), axis=-2)
+        shares = softmax(self.shares(None), axis=-2)
         nearest = self.compute_selectors(self.nearest_codes(self._z(None)))
         nearest = ops.sum(shares * nearest, axis=-2)
         some = weights.sum(axis=-1, keepdims=True) > 0
@@ -185,15 +184,16 @@ class SelectorGate(Gate, abc.ABC):
             return end > 0 and int(ops.convert_to_numpy(self.step)) >= end
         return bool((ops.convert_to_numpy(self.choices) >= 0).all())
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Compute the weighted sum of the selectors."""
-        z, w = self._z(routing_inputs), self._w(routing_inputs)
+        z, w = (each(inputs.routing_inputs) for each in (self._z, self.shares))
         codes = self._codes(z, step)
         selectors = self.compute_selectors(codes)
         # Not a softmax of axis -2, for which TensorFlow transposes.
         shares = softmax(ops.squeeze(w, -1))
         weights = ops.sum(ops.expand_dims(shares, -1) * selectors, axis=-2)
-        return Routing(weights, selectors=selectors, codes=codes)
+        found = {"selectors": selectors, "codes": codes, "reduction": self.reduction}
+        return Routing(weights, **found)
 
     def _codes(self, z, step):
         """Compute the codes of the selectors, of which some may have decided."""
@@ -214,13 +214,11 @@ class SelectorGate(Gate, abc.ABC):
             if self.entropy_reg.target == "selectors"
             else ops.stack([routing.codes, 1.0 - routing.codes], axis=-1)
         )
-        args = self.entropy_reg, uncertain, step, self.reduction
-        return {"entropy": routing.penalty(*args)}
+        return {"entropy": routing.penalty(self.entropy_reg, uncertain, step)}
 
     def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
         """Compute the weights of each selector, `([batch,] [num_gates,] k, n)`."""
-        routing_inputs = self.check_routing_inputs(routing_inputs)
-        z = self._z(routing_inputs)
+        z = self._z(router_inputs(self, routing_inputs).routing_inputs)
         return self.compute_selectors(self._codes(z, self.step))
 
 

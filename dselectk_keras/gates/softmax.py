@@ -34,7 +34,7 @@ class SoftmaxGate(LogitGate):
         Ma et al., "MMoE" (KDD 2018), Equation 8.
     """
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Compute the softmax of the logits."""
-        logits, kept = self.kept_logits(routing_inputs, training)
+        logits, kept = self.kept_logits(inputs, training)
         return Routing(softmax(kept), logits=logits)

@@ -44,8 +44,8 @@ class SwitchGate(LogitGate):
         """Always one expert."""
         return 1
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Compute the largest probability, and zeros for the others."""
-        logits, kept = self.kept_logits(routing_inputs, training)
+        logits, kept = self.kept_logits(inputs, training)
         weights = ops.cast(first_largest(kept), "float32") * softmax(kept)
         return Routing(weights, logits=logits)

@@ -160,12 +160,12 @@ class TopKGate(LogitGate):
         """The number of experts to keep; in dense steps there is no limit."""
         return self.num_nonzeros if once_decided or not self.dense_steps else None
 
-    def compute_weights(self, routing_inputs, training, step) -> Routing:
+    def compute_weights(self, inputs, training, step) -> Routing:
         """Compute the softmax of the kept logits."""
-        logits = noisy = self._logits(routing_inputs)
+        logits = noisy = self._logits(inputs.routing_inputs)
         load = None
         if self.noise:
-            scale = ops.softplus(self._noise(routing_inputs))
+            scale = ops.softplus(self._noise(inputs.routing_inputs))
             scale = scale * ops.cast(value_at(self.noise, step), "float32")
             if training:
                 shape = ops.shape(logits)
@@ -183,7 +183,10 @@ class TopKGate(LogitGate):
             if load is not None:
                 load = ops.where(dense, 1.0, load)
         kept = ops.where(chosen, self._log_scores(noisy), -float("inf"))
-        return Routing(softmax(kept), logits=logits, load=load)
+        routing = Routing(softmax(kept), logits=logits, load=load, valid=inputs.valid)
+        if training and self.bias_rate and self.trainable:
+            self._balance(routing)
+        return routing
 
     def _choose(self, logits):
         """Find the experts to keep, booleans; of equal scores, the larger logits."""
@@ -216,10 +219,8 @@ class TopKGate(LogitGate):
         # The softmax of log-sigmoids is the sigmoids divided by their sum.
         return ops.log_sigmoid(logits) if self.scores == "sigmoid" else logits
 
-    def after_routing(self, routing: Routing) -> None:
+    def _balance(self, routing):
         """Change the bias."""
-        if not self.bias_rate or not self.trainable:
-            return
         load = ops.sum(routing.only_valid(routing.load), axis=0)
         if num_replicas() > 1:
             with kept_losses(self):

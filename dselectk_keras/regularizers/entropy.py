@@ -22,9 +22,8 @@ class EntropyRegularizer(WeightsRegularizer):
     $$
 
     summed over all selectors at the gate's step $t$. As the `weights_regularizer` of a
-    gate, it penalizes the entropy of the gate's weights. A per-example gate sums or
-    averages it over the examples, by its `reduction`; gates with one logit per expert,
-    such as `SoftmaxGate`, average.
+    gate, it penalizes the entropy of the gate's weights. A per-example gate averages it
+    over the examples, or by its argument `reduction`, if it has one, sums it.
 
     Args:
         weight: $\lambda$: a number, a schedule, or a callable of the step.
@@ -52,6 +51,6 @@ class EntropyRegularizer(WeightsRegularizer):
         """Compute the sum of the entropies."""
         return ops.sum(entropy(inputs))
 
-    def penalty(self, routing: Any, step: Any, reduction: str) -> Tensor:
+    def penalty(self, routing: Any, step: Any) -> Tensor:
         """Compute the sum or mean over the examples (see `WeightsRegularizer`)."""
-        return routing.penalty(self, learned_weights(routing), step, reduction)
+        return routing.penalty(self, learned_weights(routing), step)

@@ -83,7 +83,7 @@ class SampleSimilarityRegularizer(WeightsRegularizer):
         distances = ops.stop_gradient(_distances(x, gates=by_gate.shape[0]))
         return ops.sum(pairs * distances) / ops.maximum(batch * (batch - 1.0), 1.0)
 
-    def penalty(self, routing: Any, step: Any, reduction: str) -> Tensor:
+    def penalty(self, routing: Any, step: Any) -> Tensor:
         """Compute the term of weights and examples (see `WeightsRegularizer`)."""
         if not routing.per_example:
             raise ValueError(

@@ -61,11 +61,8 @@ class WeightsRegularizer(ScheduledRegularizer, abc.ABC):
         weight: A number, a schedule, or a callable of the step.
     """
 
-    def penalty(self, routing: Any, step: Any, reduction: str) -> Tensor:
-        """Compute the term times its weight at a step, from a `Routing`.
-
-        The `reduction`, `"sum"` or `"mean"`, is of terms that are sums over examples.
-        """
+    def penalty(self, routing: Any, step: Any) -> Tensor:
+        """Compute the term times its weight at a step, from a `Routing`."""
         return self(learned_weights(routing), step)
 
 

@@ -44,7 +44,7 @@ class SwitchLoadRegularizer(WeightsRegularizer):
         chosen = ops.stop_gradient(_shares(weights > 0))
         return weights.shape[-1] * ops.sum(chosen * _shares(probabilities))
 
-    def penalty(self, routing: Any, step: Any, reduction: str) -> Tensor:
+    def penalty(self, routing: Any, step: Any) -> Tensor:
         """Compute the term of the weights and probabilities (see the base class)."""
         if routing.logits is None or routing.max_experts is None:
             raise ValueError(

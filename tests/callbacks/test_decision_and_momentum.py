@@ -93,7 +93,7 @@ class Push(keras.callbacks.Callback):
         if epoch == 1:
             optimizer = self.model.optimizer
             optimizer = getattr(optimizer, "inner_optimizer", optimizer)
-            shares = gate_of(self.model).shares
+            shares = gate_of(self.model).shares.static
             for slot in optimizer.variables:
                 if slot.shape == shares.shape:
                     sign = np.reshape([3.0, -3.0], shares.shape)
@@ -138,7 +138,7 @@ def test_shares_of_chosen_experts_begin_anew(kind):
                 gate_of(model).choose([[2, 3]], optimizer=model.optimizer)
 
     fit_without_gradients(model, Push(), Choose())
-    assert_close(gate.shares, [[0.0, 0.0]], atol=1e-6)
+    assert_close(gate.shares.static, [[0.0, 0.0]], atol=1e-6)
 
 
 def test_weights_that_a_user_assigns_within_a_training_stay():

@@ -83,7 +83,7 @@ def test_chosen_experts_replace_others_make_shares_equal_and_are_told():
     gate = chosen([[0, 1], [0, 1]], 5, np.array([[1.0, 2.0], [3.0, 4.0]]), num_gates=2)
     gate.choose(np.array([[0, 1], [4, 1]]))
     assert numpy(gate.choices).tolist() == [[0, 1], [4, 1]]
-    assert_equal(gate.shares, [[1, 2], [0, 0]])
+    assert_equal(gate.shares(), [[1, 2], [0, 0]])
     gate = chosen([[2, 0]], 3, np.array([[1.0, 2.0]]), num_gates=1)
     assert gate.chosen_experts().choices.tolist() == [[2, 0]]
     assert_equal(gate.chosen_experts().logits, [[1.0, 2.0]])

@@ -23,9 +23,9 @@ class HeatedGate(Gate):
         shape = (*self.gate_shape, self.num_experts)
         self._logits = Logits(self, "gate", shape, "random_uniform", use_bias=False)
 
-    def compute_weights(self, routing_inputs, training, step):
+    def compute_weights(self, inputs, training, step):
         temperature = value_at(self.temperature, step)
-        return Routing(ops.softmax(self._logits(routing_inputs) / temperature))
+        return Routing(ops.softmax(self._logits(inputs.routing_inputs) / temperature))
 
 
 def test_a_schedule_of_a_gate_of_ones_own_is_read_back(tmp_path):

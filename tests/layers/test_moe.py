@@ -229,7 +229,7 @@ def test_a_layer_with_experts_side_by_side_leaves_a_gate_that_it_is_given():
     layer = dk.MoE(mixing.experts, gate, side_by_side=True)
     layer(X)
     assert layer.gate is gate
-    assert gate.shares.trainable
+    assert gate.shares.static.trainable
 
 
 def moe(gate=dk.SoftmaxGate, **settings):

@@ -54,9 +54,9 @@ class BalancedGate(Gate):
         """The number of experts to keep."""
         return self.num_nonzeros
 
-    def compute_weights(self, routing_inputs, training, step):
+    def compute_weights(self, inputs, training, step):
         """Compute the kept sigmoids, and in training, change the bias."""
-        scores = ops.sigmoid(self._logits(routing_inputs))
+        scores = ops.sigmoid(self._logits(inputs.routing_inputs))
         kept = keep_top_k(scores + self._bias, self.num_nonzeros) != -float("inf")
         chosen = ops.cast(kept, "float32")
         if training and self.trainable:

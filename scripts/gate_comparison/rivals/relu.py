@@ -39,8 +39,6 @@ class ReLUGate(Gate):
         (ICLR 2025), Equations 6 to 9.
     """
 
-    reduction = "mean"
-
     def __init__(self, num_nonzeros=2, l1=1e-8, growth=1.2, balanced=False, **kwargs):
         super().__init__(**kwargs)
         self.num_nonzeros, self.l1, self.growth = num_nonzeros, l1, growth
@@ -57,9 +55,10 @@ class ReLUGate(Gate):
             self, "l1", self.gate_shape, first, trainable=False
         )
 
-    def compute_weights(self, routing_inputs, training, step):
+    def compute_weights(self, inputs, training, step):
         """Rectify the logits, and in training, change the coefficients."""
-        weights = ops.relu(self._logits(routing_inputs)) / self.num_experts
+        logits = self._logits(inputs.routing_inputs)
+        weights = ops.relu(logits) / self.num_experts
         if training and self.trainable:
             change = ops.sign(self._surplus(weights))
             self.coefficient.assign(self.coefficient * self.growth**change)

@@ -44,8 +44,6 @@ class TreeGate(Gate):
         Trees and Local Search" (KDD 2023), Section 4.
     """
 
-    reduction = "mean"
-
     def __init__(self, num_nonzeros=2, gamma: Any = 1.0, entropy_reg=None, **kwargs):
         super().__init__(**kwargs)
         self.num_nonzeros = num_nonzeros
@@ -64,10 +62,12 @@ class TreeGate(Gate):
         """One expert for each tree, once they have decided."""
         return self.num_nonzeros if once_decided else None
 
-    def compute_weights(self, routing_inputs, training, step):
+    def compute_weights(self, inputs, training, step):
         """Compute the normalized sum of the trees."""
-        bits = smooth_step(self._nodes(routing_inputs), value_at(self.gamma, step))
-        leaves = self._leaves(routing_inputs)
+        nodes, leaves = (
+            logits(inputs.routing_inputs) for logits in (self._nodes, self._leaves)
+        )
+        bits = smooth_step(nodes, value_at(self.gamma, step))
         # Node q has the children 2 q + 1 and 2 q + 2. The last n nodes are leaves.
         reached = [ops.ones_like(leaves[..., 0])]
         for q in range(self.num_experts - 1):
@@ -85,8 +85,7 @@ class TreeGate(Gate):
         """Compute the entropy of the trees."""
         if self.entropy_reg is None:
             return {}
-        args = self.entropy_reg, routing.selectors, step, self.reduction
-        return {"entropy": routing.penalty(*args)}
+        return {"entropy": routing.penalty(self.entropy_reg, routing.selectors, step)}
 
     def assign_logits(self, weights, slack):
         """Set each tree to one expert, with nodes far beyond the smooth step.
