@@ -129,14 +129,15 @@ def _if(condition, usual, rare):
 
 def _mix_slots(experts, inputs, choices, slots):
     """Evaluate the experts for the examples in their slots, and mix their outputs."""
-    readers, places = slot_table(choices, slots)
-    given = _move(inputs, readers // choices.made.shape[1], places)
+    readers, places = slot_table(choices, slots)  # (slots,), (b, chosen)
+    given = _move(inputs, readers // choices.made.shape[1], places)  # (slots, ..., d)
     if slots.owners is None:
-        outputs = experts.call_slots(given)
+        outputs = experts.call_slots(given)  # (slots, ..., units)
     else:
-        outputs = experts.call_blocks(given, slots.owners)
+        outputs = experts.call_blocks(given, slots.owners)  # (slots, ..., units)
+    # Outputs: (b, chosen, ..., units).
     outputs = _move(outputs, places, ops.expand_dims(readers, 1))
-    return mix(outputs, choices.weights, True)
+    return mix(outputs, choices.weights, True)  # (b, [g,] ..., units)
 
 
 def _move(x, rows, readers):
@@ -260,29 +261,31 @@ class Choices(NamedTuple):
 
 def choices_of(weights: Tensor, num_chosen: int) -> Choices:
     """List the experts with nonzero weights, `num_chosen` for each example at most."""
-    weights = ops.convert_to_tensor(weights)
+    weights = ops.convert_to_tensor(weights)  # (b, [g,] n)
     used = weights != 0
     if len(weights.shape) == 3:
         used = ops.any(used, axis=1)
     # On TensorFlow, "int" is int64. It computes with int32 on the host.
-    counts = ops.cast(used, "int")
-    numbers = ops.sum(counts, axis=1, keepdims=True)
+    counts = ops.cast(used, "int")  # (b, n)
+    numbers = ops.sum(counts, axis=1, keepdims=True)  # (b, 1)
     # order[b, i]: position of expert i among those that example b chose, from 1; 0 if
     # it did not. Sorting would give the order too, in twice the time.
     order = ops.cumsum(counts, axis=1) * counts
     counts = counts * ops.cast(order <= num_chosen, "int")
     position = ops.arange(1, num_chosen + 1, dtype="int")
     matches = ops.expand_dims(order, 1) == ops.reshape(position, (1, -1, 1))
-    matches = ops.cast(matches, "int")
+    matches = ops.cast(matches, "int")  # (b, chosen, n)
+    # Experts: (b, chosen).
     experts = ops.sum(matches * ops.arange(weights.shape[-1], dtype="int"), axis=2)
-    ranks = ops.expand_dims(ops.cumsum(counts, axis=0) - 1, 1)
-    ranks = ops.sum(matches * ranks, axis=2)
+    ranks = ops.expand_dims(ops.cumsum(counts, axis=0) - 1, 1)  # (b, 1, n)
+    ranks = ops.sum(matches * ranks, axis=2)  # (b, chosen)
     at = experts
     if len(weights.shape) == 3:
         at = ops.repeat(ops.expand_dims(at, 1), weights.shape[1], axis=1)
-    weights = ops.take_along_axis(weights, at, axis=-1)
+    weights = ops.take_along_axis(weights, at, axis=-1)  # (b, [g,] chosen)
+    # Made: (b, chosen).
     made, all_made = position <= numbers, ops.all(numbers <= num_chosen)
-    loads = ops.sum(counts, axis=0)
+    loads = ops.sum(counts, axis=0)  # (n,)
     return Choices(made, experts, ranks, weights, loads, all_made).only(made)
 
 
@@ -308,8 +311,8 @@ def block_slots(choices: Choices, size: Any) -> Slots:
     number = _num_rows(choices.made) * chosen // size + n
     needed = (choices.loads + (size - 1)) // size
     ends = ops.cumsum(needed)
-    blocks = ops.expand_dims(ops.arange(number, dtype="int"), 1)
-    owners = ops.sum(ops.cast(blocks >= ends, "int"), axis=1)
+    blocks = ops.expand_dims(ops.arange(number, dtype="int"), 1)  # (number, 1)
+    owners = ops.sum(ops.cast(blocks >= ends, "int"), axis=1)  # (number,)
     # The last blocks may be of no expert.
     return Slots((ends - needed) * size, number * size, ops.minimum(owners, n - 1))
 

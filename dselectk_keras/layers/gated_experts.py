@@ -16,6 +16,7 @@ from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs, as_arguments
 from dselectk_keras.layers.arguments import as_bank
+from dselectk_keras.layers.padding import Padding
 from dselectk_keras.utils import (
     CalledOnce,
     Configured,
@@ -30,6 +31,7 @@ from dselectk_keras.utils import (
 
 # The value of `per_example` with which each gate has its own routing inputs.
 BY_GATE = "by_gate"
+NO_PADDING = Padding()
 
 
 class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
@@ -172,18 +174,17 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
 
     def _seen(self, inputs, routing_inputs, mask, routing_mask):
         """Compute what the experts and the gate see, with zeros in place of padding."""
-        if mask is not None:
-            inputs = clear_padding(inputs, mask)
-            if len(mask.shape) == self.num_routed_axes:
-                routing_mask = mask
-        if routing_inputs is not None and routing_mask is not None:
-            routing_inputs = clear_padding(routing_inputs, routing_mask)
-        seen = self.gate_inputs(inputs, routing_inputs, mask, routing_mask)
+        if mask is not None and len(mask.shape) == self.num_routed_axes:
+            routing_mask = mask
+        paddings = Padding(mask), Padding(routing_mask)
+        inputs = paddings[0].clear(inputs)
+        if routing_inputs is not None:
+            routing_inputs = paddings[1].clear(routing_inputs)
+        seen = self.gate_inputs(inputs, routing_inputs, *paddings)
         flat = self.flatten(inputs)
-        valid = seen.valid
-        if valid is not None and not isinstance(self.experts, DenseExperts):
+        if seen.valid is not None and not isinstance(self.experts, DenseExperts):
             # Layers such as `BatchNormalization` leave padding out.
-            flat = with_mask(flat, valid)
+            flat = with_mask(flat, seen.valid)
         return flat, seen
 
     @abc.abstractmethod
@@ -245,13 +246,10 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         self,
         inputs: Tensor,
         routing_inputs: Tensor = None,
-        mask: Tensor = None,
-        routing_mask: Tensor = None,
+        padding: Padding = NO_PADDING,
+        routing_padding: Padding = NO_PADDING,
     ) -> RouterInputs:
-        """Compute what the gate looks at.
-
-        A mask is that of the inputs, `routing_mask` that of the routing inputs.
-        """
+        """Compute what the gate looks at; the padding is that of the inputs."""
         if not self.per_example:
             if routing_inputs is not None:
                 raise ValueError(
@@ -259,21 +257,17 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
                     "Received: routing inputs. Set per_example=True, or leave them out."
                 )
             return RouterInputs()
-        x, x_mask = routing_inputs, routing_mask
+        x, x_padding = routing_inputs, routing_padding
         if routing_inputs is None:
-            x, x_mask = inputs, mask
-        found = RouterInputs(x)
+            x, x_padding = inputs, padding
+        examples = None
         if self.routing_network is not None:
-            found = RouterInputs(self.routing_network(x), examples=x)
+            x, examples = self.routing_network(x), x
         elif self.averages_inputs and len(x.shape) > 2:
-            found = RouterInputs(_mean(x, x_mask))
-        mask = x_mask if mask is None else mask
-        if mask is not None and len(mask.shape) >= self.num_routed_axes:
-            # A sequence counts if any of its tokens does.
-            inner = list(range(self.num_routed_axes, len(mask.shape)))
-            valid = ops.any(ops.cast(mask, "bool"), axis=inner)
-            found = found._replace(valid=valid)
-        return RouterInputs(*(x if x is None else self.flatten(x) for x in found))
+            x = x_padding.mean(x)
+        counted = x_padding if padding.mask is None else padding
+        found = x, examples, counted.valid(self.num_routed_axes)
+        return RouterInputs(*(y if y is None else self.flatten(y) for y in found))
 
     def expert_weights(
         self, inputs: Tensor = None, routing_inputs: Tensor = None
@@ -313,37 +307,3 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
                 # Other layers may have the same bank, gate or network.
                 note_sharing(part, serialized)
         return config
-
-
-def clear_padding(x: Tensor, mask: Tensor) -> Tensor:
-    """Set `x` to zero where a mask is false, so that nothing depends on padding.
-
-    A mask of tokens is attached to the result, for layers inside of this one.
-    """
-    if len(mask.shape) > len(x.shape):
-        return x
-    x, mask = ops.convert_to_tensor(x), ops.cast(mask, "bool")
-    size = (*ops.shape(mask), *[1] * (len(x.shape) - len(mask.shape)))
-    x = ops.where(ops.reshape(mask, size), x, ops.zeros((), x.dtype))
-    if len(mask.shape) == 1:
-        return x
-    # The mean over a sequence of padding alone would be 0 / 0.
-    axes = list(range(1, len(mask.shape)))
-    empty = ops.logical_not(ops.any(mask, axis=axes, keepdims=True))
-    return with_mask(x, ops.logical_or(mask, empty))
-
-
-def _mean(x, mask):
-    """The mean over the axes between the batch and the features, without padding."""
-    axes = list(range(1, len(x.shape) - 1))
-    # The sum over a long sequence may overflow in half precision.
-    x = ops.cast(x, "float32")
-    if mask is None:
-        return ops.mean(x, axis=axes)
-    weights = ops.cast(mask, x.dtype)
-    weights = ops.reshape(
-        weights, (*ops.shape(mask), *[1] * (len(x.shape) - len(mask.shape)))
-    )
-    weights = ops.broadcast_to(weights, (*ops.shape(x)[:-1], 1))
-    total = ops.maximum(ops.sum(weights, axis=axes), 1)
-    return ops.sum(x * weights, axis=axes) / total

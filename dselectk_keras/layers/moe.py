@@ -167,9 +167,11 @@ class MoE(GatedExperts):
     ) -> Tensor:
         """Evaluate the experts and mix them (see `GatedExperts`)."""
         outputs = None
+        # Inputs: (b, ..., d). Weights: ([b,] [g,] n).
         if self._dispatches and not is_symbolic(inputs):
             routing = self.gate.route(seen, training)
             always = self.gate.max_experts() is not None
+            # (b, [g,] ..., units)
             mixture, dropped = routing.dispatch(
                 self.experts, inputs, self._capacity, always
             )
@@ -179,12 +181,14 @@ class MoE(GatedExperts):
                 left = (2**31 - 1) - self.num_dropped
                 self.num_dropped.assign_add(ops.minimum(dropped, left))
         else:
+            # (b, n, ..., units), or with `sum_features` (b, n, ..., 1)
             outputs = self.summed(self.experts(inputs, training=training))
             routing = self.gate.route(seen, training)
             if self.side_by_side:
+                # (b, [g,] ..., k * units)
                 mixture = put_side_by_side(outputs, self.gate.choices)
             else:
-                mixture = routing.mix(outputs)
+                mixture = routing.mix(outputs)  # (b, [g,] ..., units)
         mixture = ops.cast(mixture, self.gate.compute_dtype)
         record_call(self.gate, routing, outputs, mixture)
         return mixture

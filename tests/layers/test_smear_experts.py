@@ -18,6 +18,7 @@ from helpers import (
 from keras import layers, ops
 
 import dselectk_keras as dk
+from dselectk_keras.layers.padding import Padding
 
 N, BATCH, DIM, WIDTH = 4, 3, 5, 2
 X, SEQUENCE = numbers((BATCH, DIM)), numbers((BATCH, 6, DIM))
@@ -218,7 +219,7 @@ def test_the_mean_over_a_long_sequence_does_not_overflow_in_half_precision():
     x = ops.cast(np.full((1, 4096, DIM), 20.0), "float16")
     smear.build(x.shape)
     mask = ops.ones((1, 4096), "bool")
-    for seen in (smear.gate_inputs(x), smear.gate_inputs(x, mask=mask)):
+    for seen in (smear.gate_inputs(x), smear.gate_inputs(x, None, Padding(mask))):
         assert_close(seen.routing_inputs, 20.0)
 
 
