@@ -110,40 +110,30 @@ def observe(model, gates, probe):
         gates: Its gates, as `find_gates` lists them.
         probe: Inputs of the model for per-example gates, or `None`.
     """
-    for name, gate, *_ in gates:
-        if gate.per_example and probe is None:
-            raise ValueError(
-                f"The gates of {name!r} are per-example. Received: probe=None. "
-                "Set `probe` to a batch of inputs, on which they are recorded."
-            )
+    reports = {name: [] for name, *_ in gates}
+    found = {id(gate): reports[name] for name, gate, *_ in gates}
+
+    def note(call):
+        # At once, since the outputs of the experts need much memory.
+        found[id(call.gate)].append(call.gate.report(call.routing))
+
     # In a stateless scope, observing changes no variable.
     with keras.StatelessScope():
-        reports = _reports(model, gates, probe)
+        if probe is not None:
+            inputs = keras.tree.map_structure(keras.ops.convert_to_tensor, probe)
+            with recording(note):
+                model(inputs, training=False)
+        for name, gate, _, calls in gates:
+            if not reports[name] and gate.per_example:
+                received = "probe=None" if probe is None else "a probe without them"
+                raise ValueError(
+                    f"The gates of {name!r} are per-example. Received: {received}. "
+                    "Set `probe` to a batch of inputs with which the model calls every "
+                    "gate, and if a layer of your own does, let it `record_call`."
+                )
+            reports[name] = reports[name] or [gate.report()] * calls
     reports = keras.tree.map_structure(keras.ops.convert_to_numpy, reports)
     return {name: _summarize(reports[name], gate) for name, gate, *_ in gates}
-
-
-def _reports(model, gates, probe):
-    """Get the reports of each gate, one for each call in an evaluation of the model."""
-    reports = {name: [] for name, *_ in gates}
-    if probe is not None:
-        found = {id(gate): reports[name] for name, gate, *_ in gates}
-        inputs = keras.tree.map_structure(keras.ops.convert_to_tensor, probe)
-
-        def note(call):
-            # At once, since the outputs of the experts need much memory.
-            found[id(call.gate)].append(call.gate.report(call.routing))
-
-        with recording(note):
-            model(inputs, training=False)
-    for name, gate, _, calls in gates:
-        if not reports[name] and gate.per_example:
-            raise ValueError(
-                f"The gates of {name!r} are per-example, and the model does not call "
-                "them on the `probe`. The probe must reach every gate."
-            )
-        reports[name] = reports[name] or [gate.report()] * calls
-    return reports
 
 
 def _summarize(reports, gate):

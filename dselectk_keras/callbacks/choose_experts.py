@@ -151,25 +151,16 @@ class ChooseExperts(keras.callbacks.Callback):
         known = np.bincount(tasks, varies) > 0
         if not (known.any() and _differ(outputs)):
             return np.zeros(rows, bool)
+        settings = k, self.ridge
         if own is None:
-            settings = self.ridge, weights, tasks
-            chosen = choose_by_fit(shared, labels, k, *settings)
+            chosen = choose_by_fit(shared, labels, *settings, weights, tasks)
         else:
             # Each task has the shared experts, and then its own.
-            banks = [np.concatenate([shared, x], 1) for x in np.split(own, rows, 1)]
-            columns = [tasks == row for row in range(rows)]
-            chosen = [
-                choose_by_fit(
-                    bank,
-                    labels[:, some],
-                    k,
-                    self.ridge,
-                    weights[:, some],
-                    np.zeros(some.sum(), int),
-                    always=per_task,
-                )[0]
-                for bank, some in zip(banks, columns, strict=True)
-            ]
+            chosen = []
+            for row, part in enumerate(np.split(own, rows, axis=1)):
+                some, bank = tasks == row, np.concatenate([shared, part], axis=1)
+                given = labels[:, some], *settings, weights[:, some], 0 * tasks[some]
+                chosen += [*choose_by_fit(bank, *given, always=per_task)]
         after = np.where(known[:, None], _in_place(chosen, before), before)
         changed = (after != before).any(axis=-1)
         gate.choose(after.reshape(choices.shape), optimizer=optimizer)

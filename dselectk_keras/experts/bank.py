@@ -29,8 +29,8 @@ class ExpertBank(Configured, keras.Layer, abc.ABC):
 
     num_experts: int
     shared_input: bool
-    # Whether the bank has `call_slots`, which dispatch needs. "auto" evaluates all
-    # experts of a bank whose widths are not known.
+    # Whether the bank has `call_slots`. "auto" evaluates all experts of a bank whose
+    # widths are not known.
     can_dispatch = False
 
     @abc.abstractmethod
@@ -42,6 +42,14 @@ class ExpertBank(Configured, keras.Layer, abc.ABC):
 
         Without this method, Keras would warn about what a layer such as `MoE` does.
         """
+
+    def call_slots(self, inputs: Tensor, owners: Tensor = None) -> Tensor:
+        """Evaluate an expert on each block of examples, `(blocks * size, ...)`.
+
+        The expert of each block is in `owners`, `(blocks,)`, in ascending order; by
+        default, each expert has one block.
+        """
+        raise self._cannot("be dispatched")
 
     def parameters(self) -> list[Tensor]:
         """The experts' parameters, stacked: tensors `(n, ...)`."""

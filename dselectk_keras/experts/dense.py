@@ -197,15 +197,8 @@ class DenseExperts(ExpertBank):
             self.shared_input and not self.dropout and self.activity_regularizer is None
         )
 
-    def call_slots(self, inputs: Tensor) -> Tensor:
-        """Evaluate each expert on its own examples, `(n * slots, ...)`, in order."""
-        return self.call_blocks(inputs)
-
-    def call_blocks(self, inputs: Tensor, owners: Tensor = None) -> Tensor:
-        """Evaluate an expert on each of the blocks of examples, `(blocks * size, ...)`.
-
-        The expert of each block is in `owners`, `(blocks,)`, in ascending order.
-        """
+    def call_slots(self, inputs: Tensor, owners: Tensor = None) -> Tensor:
+        """Evaluate an expert on each of the blocks of examples (see `ExpertBank`)."""
         middle = list(ops.shape(inputs)[1:-1])  # Sizes may be unknown on TensorFlow.
         # Not einsum with a batch axis before the experts, which takes 1.5 times as long
         # (JAX, 64 experts of 512, two CPU cores).

@@ -83,20 +83,18 @@ def _without_drops(experts, inputs, weights, choices, always):
 
     def evenly():
         size, most = _num_slots(batch, n, chosen, SLACK), needed
-        rest = in_blocks if can_block else dense
         if on_torch and is_concrete(needed):
             # Without a program, exactly as many as the most chosen expert needs.
             most = int(needed)
-            size = most if most <= size or not can_block else size
-        return _if(most <= size, lambda: with_slots(even_slots(n, size)), rest)
+            size = min(most, size)
+        return _if(most <= size, lambda: with_slots(even_slots(n, size)), in_blocks)
 
     def sparse():
-        return _by_device(inputs, evenly, in_blocks if can_block else evenly)
+        return _by_device(inputs, evenly, in_blocks)
 
     def exact():
         return sparse() if always else _if(choices.all_made, sparse, dense)
 
-    can_block = hasattr(experts, "call_blocks")
     return _unless_empty(batch, exact, dense)
 
 
@@ -124,17 +122,18 @@ def _if(condition, usual, rare):
         return usual() if condition else rare()
     if keras.backend.backend() == "torch":
         return rare()  # A program of torch has no conditions.
-    return ops.cond(_of_all_copies(condition), usual, _rematerialized(rare))
+    if keras.backend.backend() == "jax":
+        # Every branch returns the values that any branch keeps for gradients. A rare
+        # one keeps the outputs of all experts, or their kernels: it recomputes them.
+        rare = keras.remat(rare)
+    return ops.cond(_of_all_copies(condition), usual, rare)
 
 
 def _mix_slots(experts, inputs, choices, slots):
     """Evaluate the experts for the examples in their slots, and mix their outputs."""
     readers, places = slot_table(choices, slots)  # (slots,), (b, chosen)
     given = _move(inputs, readers // choices.made.shape[1], places)  # (slots, ..., d)
-    if slots.owners is None:
-        outputs = experts.call_slots(given)  # (slots, ..., units)
-    else:
-        outputs = experts.call_blocks(given, slots.owners)  # (slots, ..., units)
+    outputs = experts.call_slots(given, slots.owners)  # (slots, ..., units)
     # Outputs: (b, chosen, ..., units).
     outputs = _move(outputs, places, ops.expand_dims(readers, 1))
     return mix(outputs, choices.weights, True)  # (b, [g,] ..., units)
@@ -201,16 +200,6 @@ def _of_all_copies(condition):
         return _of_all_copies(conditions.all(axis=0)), False
 
     return same(condition)
-
-
-def _rematerialized(branch):
-    """On JAX, make a branch recompute its values in the backward pass.
-
-    Every branch returns the values that any branch keeps for gradients. A rare one
-    keeps the outputs of all experts, or their kernels, which others would fill with
-    zeros.
-    """
-    return keras.remat(branch) if keras.backend.backend() == "jax" else branch
 
 
 def _num_rows(tensor):

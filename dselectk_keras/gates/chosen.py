@@ -11,6 +11,7 @@ from keras import ops
 from dselectk_keras._keras import all_layers
 from dselectk_keras.gates.chosen_experts import ChosenExperts, places_of
 from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.inputs import check_enough_experts
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
@@ -100,11 +101,8 @@ class ChosenGate(Gate):
         """Create the logits of the shares."""
         n, initial = self.num_experts, self.initial_choices
         is_drawn = isinstance(initial, (str, type(None)))
-        if self.num_nonzeros > n and is_drawn:
-            raise ValueError(
-                f"`num_nonzeros` must not exceed the {n} experts. "
-                f"Received: num_nonzeros={self.num_nonzeros}."
-            )
+        if is_drawn:
+            check_enough_experts(self)
         if not is_drawn and np.max(initial) >= n:
             raise ValueError(
                 f"`initial_choices` must be numbers below {n}, since there are {n} "
@@ -124,13 +122,6 @@ class ChosenGate(Gate):
         super().build(experts_shape, routing_inputs_shape)
         shape = (*self.gate_shape, self.num_nonzeros)
         self.choices = add_counter(self, "choices", shape, self._first_choices)
-
-    def without_shares(self) -> "ChosenGate":
-        """A copy that does not train its shares; a gate that is built stays itself."""
-        if self.built or not self.train_shares:
-            return self
-        copy: Any = self.unbuilt_copy(train_shares=False, name=self.name)
-        return copy
 
     def max_experts(self, once_decided: bool = False) -> int:
         """The number of choices."""

@@ -99,6 +99,16 @@ def check_is_shape(name: str, shape: Any) -> None:
         )
 
 
+def check_enough_experts(gate: Any) -> None:
+    """Raise an error if a gate chooses more experts than there are."""
+    n, k = gate.num_experts, gate.num_nonzeros
+    if k > n:
+        raise ValueError(
+            f"`num_nonzeros` must not exceed the {n} experts. Received: "
+            f"num_nonzeros={k}."
+        )
+
+
 def count_experts(shape: Any) -> int:
     """The number of experts in the shape of their outputs, or in a list of shapes."""
     if shape and not isinstance(shape[0], (list, tuple)):

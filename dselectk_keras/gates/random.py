@@ -7,6 +7,7 @@ from keras import ops
 
 from dselectk_keras.gates.dropout import drop_logits
 from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.inputs import check_enough_experts
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import keep_top_k, softmax
@@ -54,12 +55,7 @@ class RandomGate(Gate):
 
     def build_logits(self) -> None:
         """Check the number of experts; there are no logits."""
-        n, k = self.num_experts, self.num_nonzeros
-        if k > n:
-            raise ValueError(
-                f"`num_nonzeros` must not exceed the {n} experts. "
-                f"Received: num_nonzeros={k}."
-            )
+        check_enough_experts(self)
 
     def compute_weights(self, inputs, training, step) -> Routing:
         """Compute equal weights for the drawn experts."""

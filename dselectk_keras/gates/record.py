@@ -31,9 +31,7 @@ class GateCall(NamedTuple):
     own: Tensor = None
 
 
-class _Recorder(threading.local):
-    """The function to call. Replicas of `tf.distribute` are threads."""
-
+class _Recorder(threading.local):  # Replicas of `tf.distribute` are threads.
     note: Any = None
 
 

@@ -227,24 +227,15 @@ def selector_gates(model: Any) -> list[SelectorGate]:
     return [layer for layer in all_layers(model) if isinstance(layer, SelectorGate)]
 
 
-def undecided_gates(model: Any) -> list[str]:
-    """Describe each gate of a model whose selectors are not all binary."""
-    lines = []
-    for gate in selector_gates(model):
-        if gate.has_decided:
-            continue
-        if gate.per_example:
-            lines.append(f"{gate.name!r}, per-example")
-            continue
-        distance = gate.chosen_experts().distance
-        if count := int((distance > 0).sum()):
-            lines.append(f"{gate.name!r}, {count} of {distance.size} selectors")
-    return lines
-
-
 def print_undecided(model: Any) -> None:
-    """Print a line if gates of a model have not decided."""
-    if undecided := undecided_gates(model):
+    """Print a line if gates of a model have selectors that are not binary."""
+    undecided = []
+    for gate in [gate for gate in selector_gates(model) if not gate.has_decided]:
+        if gate.per_example:
+            undecided.append(f"{gate.name!r}, per-example")
+        elif count := int(((distance := gate.chosen_experts().distance) > 0).sum()):
+            undecided.append(f"{gate.name!r}, {count} of {distance.size} selectors")
+    if undecided:
         print(  # noqa: T201
             f"Some gates have not decided ({'; '.join(undecided)}): they may use more "
             "than `num_nonzeros` experts. Add the callback `DecideGates()`, or, if it "

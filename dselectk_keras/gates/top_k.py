@@ -11,6 +11,7 @@ from dselectk_keras._keras import kept_losses
 from dselectk_keras.distribution import num_replicas, sum_over_replicas
 from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
 from dselectk_keras.gates.given_weights import check_expert_weights, log_weights
+from dselectk_keras.gates.inputs import check_enough_experts
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
@@ -129,11 +130,7 @@ class TopKGate(LogitGate):
 
     def build_logits(self) -> None:
         """Create the logits and the scale of the noise."""
-        if self.num_nonzeros > self.num_experts:
-            raise ValueError(
-                f"`num_nonzeros` must not exceed the {self.num_experts} experts. "
-                f"Received: num_nonzeros={self.num_nonzeros}."
-            )
+        check_enough_experts(self)
         super().build_logits()
         one_of_many = self.num_nonzeros == 1 < self.num_experts
         if one_of_many and not self.dense_steps and self.trainable:

@@ -38,13 +38,8 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
     r"""Base class of layers that combine a bank of experts with a gate.
 
     A per-example gate chooses experts for each position of the leading axes of its
-    routing inputs, which are all axes but the last. The inputs begin with the same
-    axes. With routing inputs `(batch, features)` that is one choice per example, with
-    `(batch, length, features)` one per position of a sequence. The experts and the gate
-    see these positions as one batch. With `per_example="by_gate"`, the last axis but
-    one is for the gates, each of which has its own routing inputs.
-
-    A subclass implements `combine`.
+    routing inputs, with which the inputs begin too (see `MoE`). The experts and the
+    gate see these positions as one batch. A subclass implements `combine`.
     """
 
     default_name: str

@@ -103,8 +103,9 @@ class MoE(GatedExperts):
         **kwargs: Any,
     ):
         check_flags(sum_features=sum_features, side_by_side=side_by_side)
-        if side_by_side and isinstance(gate, ChosenGate):
-            gate = gate.without_shares()
+        has_shares = isinstance(gate, ChosenGate) and gate.train_shares
+        if side_by_side and has_shares and not gate.built:
+            gate = gate.unbuilt_copy(train_shares=False, name=gate.name)
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         self.sum_features = sum_features
         if side_by_side and (

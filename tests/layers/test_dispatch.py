@@ -97,13 +97,13 @@ def routed(dispatch):
 
 
 def test_experts_have_even_slots_if_these_are_enough_and_else_blocks(monkeypatch):
-    blocks_of, model, seen = dk.DenseExperts.call_blocks, routed(True), []
+    slots_of, model, seen = dk.DenseExperts.call_slots, routed(True), []
 
-    def call_blocks(self, inputs, owners=None):
+    def call_slots(self, inputs, owners=None):
         seen.append((len(inputs), 16 if owners is None else len(owners)))
-        return blocks_of(self, inputs, owners)
+        return slots_of(self, inputs, owners)
 
-    monkeypatch.setattr(dk.DenseExperts, "call_blocks", call_blocks)
+    monkeypatch.setattr(dk.DenseExperts, "call_slots", call_slots)
     for load in (5, 6, 7, 64):
         model.layers[-1](numbers((64, DIM)), chosen_by(load))
     exact = keras.backend.backend() == "torch"
@@ -293,9 +293,11 @@ class Kernels(dk.experts.ExpertBank):
     def call(self, inputs):
         return ops.einsum("bd,ndh->bnh", inputs, self.kernel)
 
-    def call_slots(self, inputs):
-        x = ops.reshape(inputs, (8, -1, inputs.shape[-1]))
-        return ops.reshape(ops.matmul(x, self.kernel), (-1, 4))
+    def call_slots(self, inputs, owners=None):
+        kernel = ops.convert_to_tensor(self.kernel)
+        kernel = kernel if owners is None else ops.take(kernel, owners, axis=0)
+        x = ops.reshape(inputs, (ops.shape(kernel)[0], -1, inputs.shape[-1]))
+        return ops.reshape(ops.matmul(x, kernel), (-1, 4))
 
 
 def test_auto_evaluates_all_experts_of_a_bank_whose_widths_are_not_known():
