@@ -342,7 +342,7 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         inputs = RouterInputs(routing_inputs, examples, valid)
         return self.mixture(experts, inputs, training)
 
-    def mixture(self, experts: Any, inputs: RouterInputs, training: bool | None):
+    def mixture(self, experts: Any, inputs: Any, training: bool | None) -> Tensor:
         """Mix the experts of a direct call."""
         routing = self.route(inputs, training)
         mixture = routing.mix(experts)
