@@ -23,8 +23,8 @@ class GateHistory(Mapping):
       which has a weight that is not 0;
     - `"active"` `(records, tasks)`: the mean number of experts per example whose weight
       is not 0;
-    - `"binary"` and `"reachable"` `(records, tasks, k)`: for DSelect-k, whether each
-      selector is binary, and how much of its weight is on experts;
+    - `"binary"` and `"reachable"` `(records, tasks, k)`: for gates with selectors,
+      whether each is binary, and how much of its weight is on experts;
     - `"penalty_..."` `(records,)`: the terms that are added to the loss, by all
       calls of the gate in a step.
 
