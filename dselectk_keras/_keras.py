@@ -146,6 +146,11 @@ def calls_in(model):
     ]
 
 
+def names_of_outputs(names):
+    """List the names of a dict in the order of `outputs` of a call that returns it."""
+    return keras.tree.flatten({name: name for name in names})
+
+
 def calls_for(model, tensor, known=()):
     """List the calls that compute a tensor of a functional model, in their order.
 

@@ -1,6 +1,7 @@
 """Train copies of one model, each with its own seed and settings."""
 
 import dataclasses
+import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -302,7 +303,8 @@ class _Run(NamedTuple):
         for model, hook in zip(models, hooks, strict=True):
             model.stop_training = False
             # As in `fit` of a `MultitaskModel`.
-            model.training_data = lambda: dict(zip(DATA, self.train, strict=False))
+            data_of_fit = dict(zip(DATA, self.train, strict=False))
+            model.training_data = types.SimpleNamespace(**data_of_fit)
             hook.on_train_begin()
         state: Any = None
         for epoch in range(self.epochs):
@@ -330,7 +332,7 @@ class _Run(NamedTuple):
             optimizer, weights = copy.model.optimizer, copy.model.trainable_variables
             optimizer.finalize_variable_values(weights)
             hook.on_train_end()
-            copy.model.training_data = dict
+            copy.model.training_data = types.SimpleNamespace()
             warn_if_random(copy.model)
             copy.history = copy.model.history.history
 

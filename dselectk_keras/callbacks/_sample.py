@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from dselectk_keras.batches import Batches
+from dselectk_keras.models.columns import as_dense, as_numpy
 
 # Batches that cannot be read in a random order are read up to so many samples. Of those
 # that can, as many are read at least.
@@ -62,15 +63,9 @@ def draw_sample(
 
 def _take(values, rows: Any = slice(None)):
     """Take rows of arrays, tables, tensors or sparse matrices of SciPy."""
-
-    def take(array):
-        if hasattr(array, "tocsr"):
-            return array.tocsr()[rows]
-        is_tensor = keras.ops.is_tensor(array)
-        array = keras.ops.convert_to_numpy(array) if is_tensor else array
-        return np.asarray(array)[rows]
-
-    return None if values is None else keras.tree.map_structure(take, values)
+    if values is None:
+        return None
+    return keras.tree.map_structure(lambda array: as_numpy(array)[rows], values)
 
 
 def _draw_from_batches(batches, size, rng):
@@ -91,7 +86,9 @@ def _draw_from_batches(batches, size, rng):
         return [joined], keys[rows]
 
     for number, (x, y, *weights) in enumerate(batches, start=1):
-        part = dense(_take((x, y, *[each for each in weights[:1] if each is not None])))
+        part = as_dense(
+            _take((x, y, *[each for each in weights[:1] if each is not None]))
+        )
         kept.append(part)
         rows = len(keras.tree.flatten(part)[0])
         keys, count = np.append(keys, rng.random(rows)), count + rows
@@ -101,13 +98,6 @@ def _draw_from_batches(batches, size, rng):
             break
     (joined,), _ = cut()
     return (*joined, None)[:3]
-
-
-def dense(values: Any) -> Any:
-    """Convert sparse matrices of SciPy to arrays."""
-    return keras.tree.map_structure(
-        lambda array: array.toarray() if hasattr(array, "toarray") else array, values
-    )
 
 
 def _weights_of_classes(y, class_weight):
@@ -125,9 +115,7 @@ def _labels(model, y, weights):
     if readers and model.loss is None:
         found = {}
         for reader in readers:
-            labels = reader.stack(y, np)
-            missing, _ = reader.missing_and_possible(labels, np)
-            own = np.broadcast_to(reader.weights(missing, weights, np), missing.shape)
+            labels, own, missing, _ = reader.labeled(y, weights, np)
             if reader.are_classes(labels):
                 classes = np.where(missing, 0, labels[..., 0]).astype(int)
                 labels = np.eye(reader.tasks[0].num_outputs)[classes]

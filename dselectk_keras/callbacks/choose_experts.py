@@ -1,6 +1,7 @@
 """Choose the experts of static gates by fit while a model trains."""
 
 import math
+import types
 from typing import Any
 
 import keras
@@ -10,11 +11,11 @@ from keras import ops
 from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks._clock import Clock
 from dselectk_keras.callbacks._observe import note_event
-from dselectk_keras.callbacks._sample import dense, draw_sample
+from dselectk_keras.callbacks._sample import draw_sample
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.record import recording
 from dselectk_keras.models.check_labels import check_labels
-from dselectk_keras.models.columns import as_inputs
+from dselectk_keras.models.columns import as_dense, as_inputs
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.ops.choose_by_fit import choose_by_fit
 from dselectk_keras.utils import check_count, check_number
@@ -111,7 +112,7 @@ class ChooseExperts(keras.callbacks.Callback):
         """Choose the experts of all gates now, and return the part that has changed."""
         gates = _gates_with_choices(model)
         if self._sample is None:
-            data = getattr(model, "training_data", dict)()
+            data = vars(getattr(model, "training_data", types.SimpleNamespace()))
             if self.data is not None:
                 x, y = self.data
                 data = {"x": as_inputs(model, x), "y": y}
@@ -257,10 +258,10 @@ def _evaluate_experts(model, gates, x):
     starts = range(0, keras.tree.flatten(x)[0].shape[0], BATCH_SIZE)
     for first in starts:
         rows = slice(first, first + BATCH_SIZE)
-        some = dense(keras.tree.map_structure(lambda array, rows=rows: array[rows], x))
+        some = keras.tree.map_structure(lambda array, rows=rows: array[rows], x)
         # In a stateless scope, observing changes no variable.
         with recording(note), keras.StatelessScope():
-            model(some, training=False)
+            model(as_dense(some), training=False)
     for gate in gates:
         if not notes[id(gate)]:
             raise ValueError(

@@ -1,7 +1,6 @@
 """Build a multi-task model from the name of its architecture."""
 
 import numbers
-import warnings
 from typing import Any
 
 import keras
@@ -16,7 +15,6 @@ from dselectk_keras.models.task import Task
 from dselectk_keras.models.towers import add_towers
 from dselectk_keras.utils import check_choice, check_count, check_flags
 
-MANY_TASKS = 32
 # Options for `MultitaskModel`; others are for the architecture.
 OF_MODEL = ("label_average", "task_weighting")
 
@@ -65,8 +63,7 @@ def build_multitask_model(
         per_example: Whether the gates depend on the features, as in the papers of MMoE,
             CGC, PLE and SMEAR, or are static, the main form of DSelect-k.
         stacked: Whether the output is one tensor with an axis for the tasks, not a dict
-            by task name. With many tasks this is faster. All tasks need the same number
-            of outputs.
+            by task name. All tasks need the same number of outputs.
         **options: `label_average` and `task_weighting` of `MultitaskModel`, and options
             of the architecture: `num_task_experts=1` for `"cgc"` and `"ple"`;
             `levels=2` for `"ple"`; `routing_network=None`, `dispatch="auto"` and
@@ -98,14 +95,6 @@ def build_multitask_model(
     check_choice("per_example", per_example, (True, False, BY_GATE))
     share = ARCHITECTURES.find(architecture)
     tasks = _as_tasks(tasks)
-    many = len(tasks) > MANY_TASKS and len({task.num_outputs for task in tasks}) == 1
-    if many and not stacked:
-        warnings.warn(
-            f"One output for each of many tasks is slow. Received: {len(tasks)} tasks. "
-            "Pass stacked=True for one output with a column per task; labels and "
-            "reports stay as they are.",
-            stacklevel=2,
-        )
     if isinstance(experts, numbers.Integral):
         experts = DenseExperts(experts, [64])
     if isinstance(gate, str):

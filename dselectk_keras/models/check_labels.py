@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.models.columns import as_inputs, as_labels, as_numpy
+from dselectk_keras.models.columns import as_dense, as_inputs, as_labels, as_numpy
 from dselectk_keras.models.task import Task
 from dselectk_keras.utils import check_flags
 
@@ -108,8 +108,7 @@ def _check_group(reader, y, sample_weight):
         weights: Any = None if part[1] is None else reader.stack(part[1], np)
         if reader.none_impossible(labels) and (weights is None or _is_finite(weights)):
             continue
-        missing, possible = reader.missing_and_possible(labels, np)
-        weights = reader.weights(missing, part[1], np)
+        labels, weights, _, possible = reader.labeled(*part, np)
         for row, t in np.argwhere(~np.isfinite(weights)).tolist():
             raise ValueError(
                 f"The sample weights of the task {reader.tasks[t].name!r} must be "
@@ -143,11 +142,8 @@ def _check_variation(readers, y, sample_weight):
         least: Any = np.nan
         most: Any = np.nan
         for _, *part in _blocks(y, sample_weight):
-            own = reader.part(rest)
-            labels = own.stack(part[0], np)
-            missing, _ = own.missing_and_possible(labels, np)
-            seen = own.weights(missing, part[1], np) != 0
-            seen = np.where(seen[..., None], labels, np.nan)
+            labels, weights, missing, _ = reader.part(rest).labeled(*part, np)
+            seen = np.where((weights != 0)[..., None], labels, np.nan)
             labeled = labeled | ~missing.all(axis=0)
             least = np.fmin(least, np.fmin.reduce(seen, axis=0))
             most = np.fmax(most, np.fmax.reduce(seen, axis=0))
@@ -174,7 +170,7 @@ def _check_variation(readers, y, sample_weight):
         warnings.warn(
             f"All labels are equal in the tasks {', '.join(constant[:8])}{more}. They "
             "only learn this value. Check the columns, or leave the tasks out.",
-            stacklevel=5,
+            stacklevel=6,
         )
 
 
@@ -192,7 +188,7 @@ def _check_features(model, x):
     rows = np.flatnonzero(bad)
     if not len(rows):
         return
-    some = keras.tree.map_structure(lambda array: _dense(array[rows[:32]]), x)
+    some = as_dense(keras.tree.map_structure(lambda array: array[rows[:32]], x))
     for output in keras.tree.flatten(model(some, training=False)):
         for row in np.argwhere(~np.isfinite(ops.convert_to_numpy(output)))[:1, 0]:
             raise ValueError(
@@ -220,10 +216,6 @@ def _bad_rows(array):
         return ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
     rows = array.tocoo().row[~np.isfinite(array.tocoo().data)]
     return np.isin(np.arange(array.shape[0]), rows)
-
-
-def _dense(array):
-    return array if isinstance(array, np.ndarray) else array.toarray()
 
 
 def _check_strings(x):
@@ -271,7 +263,7 @@ def _check_shape(tasks, values, what, mend):
         )
     for task in tasks if isinstance(values, dict) else ():
         shape = _shape(values[task.name])
-        widths = {1, task.num_outputs} if what == "labels" else {1}
+        widths = task.label_widths if what == "labels" else {1}
         if len(shape) != 1 and shape[1:] not in {(width,) for width in widths}:
             expected = [f"(batch, {width})" for width in sorted(widths)]
             raise ValueError(

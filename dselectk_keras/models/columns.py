@@ -241,3 +241,10 @@ def as_numpy(values: Any) -> Any:
         return values.tocsr()
     is_tensor = ops.is_tensor(values)
     return ops.convert_to_numpy(values) if is_tensor else np.asarray(values)
+
+
+def as_dense(values: Any) -> Any:
+    """Convert the sparse matrices of SciPy among arrays to arrays."""
+    return keras.tree.map_structure(
+        lambda array: array.toarray() if hasattr(array, "toarray") else array, values
+    )

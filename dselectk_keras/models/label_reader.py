@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.models.task import Task, group_tasks
+from dselectk_keras.models.towers import Take
 from dselectk_keras.utils import Tensor
 
 
@@ -52,17 +53,15 @@ class LabelReader:
             return self
         return LabelReader([self.tasks[i] for i in places], self.indices[places])
 
-    def read(self, y: Any, y_pred: Any, sample_weight: Any = None) -> ReadLabels:
+    def read(self, y: Any, predictions: Any, sample_weight: Any = None) -> ReadLabels:
         """Read a batch.
 
         Args:
             y: The labels of all tasks of the model, a dict by name or one array.
-            y_pred: The predictions, in one of these forms.
+            predictions: The predictions of these tasks, from `predictions`.
             sample_weight: Sample weights, a dict by name or one array.
         """
-        labels = self.stack(y)
-        missing, possible = self.missing_and_possible(labels)
-        weights = self.weights(missing, sample_weight)
+        labels, weights, _, possible = self.labeled(y, sample_weight)
         present = usable = weights != 0
         if possible is not None:
             # Compiled code cannot raise an error: an impossible label makes all NaN.
@@ -71,7 +70,6 @@ class LabelReader:
         labels = ops.where(ops.expand_dims(usable, -1), labels, 0.0)
         if self.are_classes(labels):
             labels = ops.cast(labels, "int32")
-        predictions = self._predictions(y_pred)
         # A weight of 0 is not enough: 0 * NaN is NaN.
         predictions = ops.where(
             ops.expand_dims(present, -1), predictions, ops.ones_like(predictions)
@@ -102,17 +100,20 @@ class LabelReader:
             return xp.stack(columns, axis=1)
         return xp.expand_dims(self._columns(with_column(values), xp), -1)
 
-    def weights(self, missing: Any, sample_weight: Any, xp: Any = ops) -> Any:
-        """Compute the weights of labels `(batch, tasks)`: 0 where they are missing."""
-        if sample_weight is None:
-            return xp.where(missing, 0.0, xp.ones_like(missing, dtype="float32"))
-        return xp.where(missing, 0.0, self.stack(sample_weight, xp)[..., 0])
+    def labeled(self, y: Any, sample_weight: Any = None, xp: Any = ops) -> tuple:
+        """Read labels, their weights, which are missing, and which are possible.
 
-    def missing_and_possible(self, labels: Any, xp: Any = ops) -> tuple[Any, Any]:
-        """Whether labels are missing, and whether finite ones are possible.
-
-        Both are `(batch, tasks)`. The second is `None` if all labels are possible.
+        The labels are stacked, and the others `(batch, tasks)`. A missing label has the
+        weight 0. The last is `None` if all finite labels are possible.
         """
+        labels = self.stack(y, xp)
+        missing, possible = self._missing_and_possible(labels, xp)
+        weights = xp.ones_like(missing, dtype="float32")
+        if sample_weight is not None:
+            weights = self.stack(sample_weight, xp)[..., 0]
+        return labels, xp.where(missing, 0.0, weights), missing, possible
+
+    def _missing_and_possible(self, labels, xp):
         missing, possible = xp.isnan(labels), None
         if self.tasks[0].kind == "multiclass":
             missing = xp.logical_or(missing, labels < 0)
@@ -150,18 +151,23 @@ class LabelReader:
         """Whether labels are class indices, not one number per class."""
         return self.tasks[0].kind == "multiclass" and labels.shape[-1] == 1
 
-    def _predictions(self, y_pred):
-        """Get the predictions of these tasks, `(batch, tasks, outputs)`."""
-        if isinstance(y_pred, dict):
-            return ops.stack([y_pred[task.name] for task in self.tasks], axis=1)
-        columns = self._columns(y_pred, ops)
+    def predictions(self, outputs: Any) -> Any:
+        """Stack the predictions of these tasks: `(batch, tasks, outputs)`.
+
+        The outputs are those of a model: a dict by name, or one tensor for all tasks.
+        """
+        if isinstance(outputs, dict):
+            return ops.stack([outputs[task.name] for task in self.tasks], axis=1)
+        columns = self._columns(outputs, ops)
         return columns if len(columns.shape) == 3 else ops.expand_dims(columns, -1)
 
     def _columns(self, values, xp):
         """Take these tasks from values `(batch, tasks, ...)` of all tasks."""
         if values.shape[1] in (1, len(self.indices)):
             return values
-        return xp.take(values, self.indices, axis=1)
+        if xp is np:
+            return np.take(values, self.indices, axis=1)
+        return Take(self.indices.tolist())(values)
 
 
 def make_readers(tasks: Sequence[Task]) -> list[LabelReader]:
@@ -185,4 +191,4 @@ def in_order(readers: Sequence[LabelReader], parts: Sequence[Tensor]) -> Tensor:
     order = np.concatenate([reader.indices for reader in readers])
     if (np.diff(order) > 0).all():
         return joined
-    return ops.take(joined, np.argsort(order), axis=0)
+    return Take(np.argsort(order).tolist(), axis=0)(joined)

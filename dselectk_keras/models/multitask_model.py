@@ -2,7 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -18,6 +19,7 @@ from dselectk_keras.models.check_labels import (
     check_shapes,
 )
 from dselectk_keras.models.columns import as_inputs, as_labels
+from dselectk_keras.models.grouped import by_group, by_name, graph_by_group
 from dselectk_keras.models.label_reader import in_order, make_readers
 from dselectk_keras.models.task import Task
 from dselectk_keras.models.task_losses import TaskLosses
@@ -94,7 +96,11 @@ class MultitaskModel(keras.Model):
         track_layer(self, self.task_losses)
         self.readers = make_readers(self.tasks)
         self.task_metrics = TaskMetrics(self.readers)
-        self.training_data: Callable[[], dict] = dict
+        self.training_data = types.SimpleNamespace()
+        self._in_step = False
+        if self.tasks:
+            # Keras would track and save the graph itself, which has the same layers.
+            self._call_by_group = graph_by_group(self.readers, self).call
 
     def _checked(self, tasks):
         """Convert the tasks, or raise an error if they do not fit the outputs."""
@@ -122,22 +128,22 @@ class MultitaskModel(keras.Model):
 
     def fit(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
-        given = self._given("fit", x, y, *args, **kwargs)
-        self._check_training(given.get("class_weight"))
-        data = given["x"], given["y"], given["sample_weight"]
-        self._check(*data, training=True)
+        given = _arguments("fit", self, x, y, *args, **kwargs)
+        data = (given.get(name) for name in DATA)
+        data = self.prepare(*data, given.get("class_weight"), training=True)
+        given.update(zip(DATA, data, strict=True))
         if isinstance(held_out := given.get("validation_data"), (tuple, list)):
-            given["validation_data"] = held_out = self._as_arrays(*held_out)
-            self._check(*held_out)
-        # For callbacks that take a sample. Keras would track the arrays themselves.
+            given["validation_data"] = self.prepare(*held_out)[: len(held_out)]
+        # For callbacks that take a sample. Keras would track the arrays in a dict.
         names = {*DATA, "class_weight"}
         if given.get("validation_data") is None:
             names.add("validation_split")
-        self.training_data = lambda: {name: given[name] for name in names & {*given}}
+        sample = {name: given[name] for name in names & {*given}}
+        self.training_data = types.SimpleNamespace(**sample)
         try:
             history = super().fit(**given)
         finally:
-            self.training_data = dict
+            self.training_data = types.SimpleNamespace()
         warn_if_random(self)
         return history
 
@@ -152,13 +158,44 @@ class MultitaskModel(keras.Model):
         # `fit` has checked its data. It calls this with private arguments.
         if any(name.startswith("_") for name in kwargs):
             return super().evaluate(x, y, *args, **kwargs)
-        given = self._given("evaluate", x, y, *args, **kwargs)
-        self._check(given["x"], given["y"], given["sample_weight"])
-        return super().evaluate(**given)
+        given = _arguments("evaluate", self, x, y, *args, **kwargs)
+        data = self.prepare(*(given.get(name) for name in DATA))
+        return super().evaluate(**{**given, **dict(zip(DATA, data, strict=True))})
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Predict as `keras.Model.predict`."""
-        return super().predict(as_inputs(self, x), *args, **kwargs)
+        found = super().predict(as_inputs(self, x), *args, **kwargs)
+        return by_name(self.readers, found, self.output)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        """Predict as `keras.Model.predict_on_batch`."""
+        return by_name(self.readers, super().predict_on_batch(x), self.output)
+
+    def train_step(self, *args: Any) -> Any:
+        """Train on a batch, with predictions by group of tasks."""
+        return self._step(super().train_step, self.loss is None, *args)
+
+    def test_step(self, *args: Any) -> Any:
+        """Evaluate on a batch, with predictions by group of tasks."""
+        return self._step(super().test_step, self.loss is None, *args)
+
+    def predict_step(self, *args: Any) -> Any:
+        """Predict for a batch, by group of tasks: `predict` splits the arrays."""
+        return self._step(super().predict_step, isinstance(self.output, dict), *args)
+
+    def _step(self, step, by_group, *args):
+        self._in_step = by_group and bool(self.tasks)
+        try:
+            return step(*args)
+        finally:
+            self._in_step = False
+
+    def call(
+        self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any
+    ) -> Any:
+        """Compute the outputs; within a step, stacked by group of tasks."""
+        call = self._call_by_group if self._in_step else super().call
+        return call(inputs, training=training, mask=mask, **kwargs)
 
     def export(self, *args: Any, **kwargs: Any) -> Any:
         """Export as `keras.Model.export`, with names of inputs that TensorFlow takes.
@@ -177,17 +214,26 @@ class MultitaskModel(keras.Model):
             kwargs = {"input_signature": [signature], **kwargs}
         return super().export(*args, **kwargs)
 
-    def _given(self, method, *args, **kwargs):
-        """The arguments of `fit` or `evaluate` by name, with arrays for tables."""
-        given = _arguments(method, self, *args, **kwargs)
-        data = self._as_arrays(*(given.get(name) for name in DATA))
-        return {**given, **dict(zip(DATA, data, strict=False))}
+    def prepare(
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        class_weight: Any = None,
+        training: bool = False,
+    ) -> tuple:
+        """Check data as `fit` and `evaluate` do, and convert tables and columns.
 
-    def _as_arrays(self, x=None, y=None, *sample_weight):
-        """Convert tables and columns to arrays, before Keras slices each of them."""
+        Keras would slice each column in each step. Data that are no arrays, such as
+        batches, stay as they are.
+        """
+        if training:
+            self._check_training(class_weight)
         if self.loss is None and self.tasks and y is not None:
-            y, *sample_weight = as_labels(self.tasks, y, *sample_weight)
-        return as_inputs(self, x), y, *sample_weight
+            y, sample_weight = as_labels(self.tasks, y, sample_weight)
+        x = as_inputs(self, x)
+        self._check(x, y, sample_weight, training)
+        return x, y, sample_weight
 
     def _check_training(self, class_weight):
         """Raise an error for what would have no effect in training, or a wrong one."""
@@ -206,7 +252,7 @@ class MultitaskModel(keras.Model):
                     "in `compile`; or freeze it."
                 )
 
-    def _check(self, x, y=None, sample_weight=None, training=False):
+    def _check(self, x, y, sample_weight, training):
         """Check what `compile` got, and arrays, unless `compile` got a loss."""
         if self.loss is not None:
             by_name = y is None or isinstance(y, dict)
@@ -243,14 +289,16 @@ class MultitaskModel(keras.Model):
         # First the penalties: replicas share `losses`, and take turns at a sum.
         penalties: Any = super().compute_loss() if self.losses else 0.0
         check_shapes(self.tasks, y, sample_weight)
-        reads = [reader.read(y, y_pred, sample_weight) for reader in self.readers]
+        groups = by_group(self.readers, y_pred).groups
+        pairs = [*zip(self.readers, groups, strict=True)]
+        reads = [reader.read(y, own, sample_weight) for reader, own in pairs]
         pairs = zip(self.readers, reads, strict=True)
         losses = [reader.sum_losses(read) for reader, read in pairs]
         self.task_metrics.update_state(reads, losses)
         totals = in_order(self.readers, losses)
         counts = in_order(self.readers, [read.counts for read in reads])
         if training:
-            examples = ops.shape(keras.tree.flatten(y_pred)[0])[0]
+            examples = ops.shape(groups[0])[0]
             loss = self.task_losses.training_loss(totals, counts, examples)
         else:
             loss = self.task_losses.reported_loss(totals, counts)

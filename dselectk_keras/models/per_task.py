@@ -3,10 +3,9 @@
 import itertools
 from typing import Any
 
-import keras
 import numpy as np
 
-from dselectk_keras._keras import calls_for, calls_in, recomputed
+from dselectk_keras._keras import calls_for, calls_in, names_of_outputs, recomputed
 from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.layers import MMoE
 from dselectk_keras.models.condense import condensed, narrowed
@@ -101,13 +100,13 @@ def _parts(model):
         if sum(other.operation is layer for other in calls) > 1:
             continue  # Its calls share the experts.
         if isinstance(layer, Predict) and layer.names is not None:
-            names = keras.tree.flatten({name: name for name in layer.names})
+            names = names_of_outputs(layer.names)
         elif isinstance(layer, MMoE) and has_towers:
             names = [None]
         elif isinstance(layer, MMoE) and not layer.stacked:
             names = layer.task_names
             if not isinstance(layer.tasks, int):
-                names = keras.tree.flatten({name: name for name in names})
+                names = names_of_outputs(names)
         for tensor, name in zip(call.outputs, names or (), strict=False):
             parts[id(tensor)] = layer, name
     return parts
@@ -139,7 +138,7 @@ def _prediction(model, task):
         item for item in group_tasks(model.tasks).items() if index in item[1]
     )
     mixtures = flatten(_mixture(model.get_layer("mmoe"), task.name, stacked=True))
-    if task.tower != "sum":
+    if not task.sums_features:
         towers = model.get_layer(f"towers_{group}").sliced([indices.index(index)])
         towers.name = f"towers_{label}"
         mixtures = towers(mixtures)

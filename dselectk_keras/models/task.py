@@ -137,6 +137,16 @@ class Task:
         return self.num_classes or 1
 
     @property
+    def label_widths(self) -> set[int]:
+        """The widths that labels may have."""
+        return {1, self.num_outputs}
+
+    @property
+    def sums_features(self) -> bool:
+        """Whether the tower is the sum of the mixture's features."""
+        return self.tower == "sum"
+
+    @property
     def output_activation(self) -> str | None:
         """The activation of the output layer."""
         return KINDS[self.kind][0]

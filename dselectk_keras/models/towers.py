@@ -14,6 +14,23 @@ from dselectk_keras.utils import Activation, Tensor
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
+class Take(keras.Operation):
+    """Takes slices of a tensor along an axis, by their indices, a list of integers.
+
+    With `floatx` "bfloat16", `keras.ops.take` on JAX takes only indices in a tensor.
+    """
+
+    def __init__(self, indices: Sequence[int], axis: int = 1, name: str | None = None):
+        super().__init__(name=name)
+        self.indices, self.axis = indices, axis
+
+    def call(self, x):
+        """Take the slices of a tensor."""
+        indices = ops.convert_to_tensor(self.indices, "int")
+        return ops.take(x, indices, axis=self.axis)
+
+
+@keras.saving.register_keras_serializable(package="dselectk_keras")
 class Predict(keras.Layer):
     """Compute the predictions of tasks from the outputs of their towers, in float32.
 
@@ -44,6 +61,11 @@ class Predict(keras.Layer):
             return x
         return dict(zip(self.names, unstack(x, axis=1), strict=True))
 
+    def without_names(self) -> "Predict":
+        """Copy the layer, to get predictions that are not split."""
+        config = {**self.get_config(), "names": None, "name": f"{self.name}_stacked"}
+        return Predict.from_config(config)
+
 
 def add_towers(mixtures: Any, tasks: Sequence[Task], stacked: bool) -> Any:
     """Build the towers, one bank per group of tasks; return the outputs.
@@ -59,19 +81,18 @@ def add_towers(mixtures: Any, tasks: Sequence[Task], stacked: bool) -> Any:
     groups, predictions = group_tasks(tasks), []
     for label, indices in groups.items():
         task = tasks[indices[0]]
-        x = ops.take(mixtures, indices, axis=1) if len(groups) > 1 else mixtures
-        hidden: Any = task.tower
-        if hidden != "sum":
+        x = Take(indices)(mixtures) if len(groups) > 1 else mixtures
+        if not task.sums_features:
             towers = DenseExperts(
                 len(indices),
-                [*hidden, task.num_outputs],
-                ["relu"] * len(hidden) + [None],
+                [*task.tower, task.num_outputs],
+                ["relu"] * len(task.tower) + [None],
                 shared_input=False,
                 name=f"towers_{label}",
             )
             x = (wrap(towers) if wrap else towers)(x)
         names = None if stacked else [tasks[index].name for index in indices]
-        form = task.output_activation, hidden == "sum", names
+        form = task.output_activation, task.sums_features, names
         predictions.append(Predict(*form, name=f"predict_{label}")(x))
     if stacked:
         return _stack(predictions, np.concatenate([*groups.values()]))
@@ -91,5 +112,5 @@ def _stack(predictions, order):
     """Join the predictions of all groups, and sort them by the indices of the tasks."""
     x = ops.concatenate(predictions, axis=1) if len(predictions) > 1 else predictions[0]
     if (np.diff(order) < 0).any():
-        x = ops.take(x, np.argsort(order).tolist(), axis=1)
+        x = Take(np.argsort(order).tolist())(x)
     return ops.squeeze(x, -1) if x.shape[-1] == 1 else x

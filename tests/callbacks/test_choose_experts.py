@@ -205,7 +205,7 @@ def test_the_sample_is_of_the_data_of_fit(make):
     settings = {"x": x, "batch_size": 16 if y else None}
     fit(model, [dk.ChooseExperts(sample=40)], *y or [None], **settings)
     assert choices(model).tolist() == [[5], [2]]
-    assert model.training_data() == {}
+    assert vars(model.training_data) == {}
 
 
 def test_rows_that_validation_split_holds_out_are_not_in_the_sample():

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal, changed, dtype_of
-from helpers import dtype_policy, model_of, numbers, numpy, refusals, reloaded
+from helpers import dtype_policy, floatx, model_of, numbers, numpy, refusals, reloaded
 from keras import layers
 from keras.losses import BinaryCrossentropy
 from keras.metrics import AUC
@@ -353,10 +353,7 @@ def test_every_gate_is_static_unless_asked(architecture):
 
 
 def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
-    with pytest.warns(UserWarning, match="Received: 33 tasks. Pass stacked=True"):
-        make(tasks=33)
-    make(tasks=32)
-    model = make(tasks=128, stacked=True)
+    model = make(tasks=128)
     assert model.get_layer("mmoe").gate.num_gates == 128
     assert len(model.trainable_variables) == 2 + 2 + 2
     log = model.fit(X, numbers((4, 128)), verbose=0).history
@@ -408,6 +405,16 @@ def test_one_stacked_output_is_the_outputs_by_name_with_an_axis_for_classes(tmp_
     stacked = make(tasks=tasks, stacked=True)
     assert stacked.output.shape == (None, 2, 3)
     assert_close(numpy(stacked(X)).sum(axis=-1), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+def test_several_groups_of_tasks_are_trained_with_floats_of_half_precision(stacked):
+    with floatx("bfloat16"):
+        model = make(tasks=MIXED, stacked=stacked)
+        log = model.fit(X, np.eye(4)[:, :3], verbose=0).history
+        found = model.predict(X, verbose=0)
+        assert_close(found, keras.tree.map_structure(numpy, model(X)), rtol=1e-2)
+    assert all(np.isfinite(float(own[-1])) for own in log.values())
 
 
 TOKENS = {"experts": dk.DenseExperts(3, [4, 4]), "per_example": True}

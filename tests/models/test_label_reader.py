@@ -17,20 +17,20 @@ TASKS = [Task("first"), Task("click", "binary"), Task("last")]
 def test_similar_tasks_are_read_together_and_missing_labels_have_no_weight():
     first, click = make_readers(TASKS)
     assert first.indices.tolist() == [0, 2]
-    read = first.read(Y, PREDICTIONS)
+    read = first.read(Y, first.predictions(PREDICTIONS))
     assert numpy(read.weights).tolist() == [[1, 1], [1, 0]]
     assert numpy(read.labels)[..., 0].tolist() == [[1, 2], [3, 0]]
     assert numpy(read.counts).tolist() == numpy(read.amounts).tolist() == [2, 1]
     # (1 - 0)² + (3 - 1)², and (2 - 4)².
     assert numpy(first.sum_losses(read)).tolist() == [5, 4]
-    losses = numpy(click.sum_losses(click.read(Y, PREDICTIONS)))
+    losses = numpy(click.sum_losses(click.read(Y, click.predictions(PREDICTIONS))))
     assert_close(losses, [np.log(4)], rtol=1e-6)
 
 
 def test_sample_weights_are_summed_and_labels_of_weight_zero_do_not_count():
     reader, _ = make_readers(TASKS)
     weights = np.array([[2.0, 1.0, 0.0], [0.5, 1.0, 1.0]], "float32")
-    read = reader.read(Y, PREDICTIONS, weights)
+    read = reader.read(Y, reader.predictions(PREDICTIONS), weights)
     assert numpy(read.amounts).tolist() == [2.5, 0]
     assert numpy(read.counts).tolist() == [2, 0]
     assert numpy(reader.sum_losses(read)).tolist() == [4, 0]
