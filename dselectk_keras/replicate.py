@@ -10,6 +10,7 @@ import numpy as np
 
 from dselectk_keras.batches import Batches, as_arrays
 from dselectk_keras.gates.chosen import warn_if_random
+from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.program import Program
 from dselectk_keras.utils import check_count, optional_import
 
@@ -186,7 +187,8 @@ def replicate(
         copy.build(build, callbacks)
         if on_jax:
             # Now, as `fit` does: the next copy sets another random state.
-            _create_variables(copy.model, run.train, batch_size)
+            train, _ = run.data_of(copy.model)
+            _create_variables(copy.model, train, batch_size)
         else:
             run.fit(copy)
     if on_jax:
@@ -245,11 +247,21 @@ class _Run(NamedTuple):
     batch_size: int
     progress: keras.callbacks.Callback
 
+    def data_of(self, model):
+        """The data, checked and converted as `fit` of the model does with arrays."""
+        if not isinstance(model, MultitaskModel):
+            return self.train, self.validation
+        train, validation = model.prepare(*self.train, training=True), None
+        if self.validation is not None:
+            validation = model.prepare(*self.validation)[: len(self.validation)]
+        return train[: len(self.train)], validation
+
     def fit(self, copy):
         """Train a copy by itself."""
+        train, validation = self.data_of(copy.model)
         log = copy.model.fit(
-            Batches(self.train, self.batch_size, copy.seed),
-            validation_data=self.validation,
+            Batches(train, self.batch_size, copy.seed),
+            validation_data=validation,
             validation_batch_size=self.batch_size,
             epochs=self.epochs,
             shuffle=False,
@@ -266,15 +278,17 @@ class _Run(NamedTuple):
         for copy in copies:
             _check_callbacks(copy.callbacks)
             program = Program(copy.model, self.batch_size)
-            given = [data for data in (self.train, self.validation) if data is not None]
+            train, validation = self.data_of(copy.model)
+            run = self._replace(train=train, validation=validation)
+            given = [data for data in (run.train, run.validation) if data is not None]
             text = program.text(program.read([copy.model]), self.rows(given[0]), *given)
-            groups.setdefault(text, (program, []))[1].append(copy)
-        for program, group in groups.values():
+            groups.setdefault(text, (program, run, []))[-1].append(copy)
+        for program, run, group in groups.values():
             lanes: Any = vectorize
             if vectorize == "auto":
                 lanes = 1 if jax.default_backend() == "cpu" else len(group)
             for first in range(0, len(group), lanes):
-                self.scan(program, group[first : first + lanes])
+                run.scan(program, group[first : first + lanes])
 
     @staticmethod
     def rows(data, copies=1):

@@ -29,6 +29,14 @@ def part(begin, end):
     return X[begin:end], {name: array[begin:end] for name, array in Y.items()}
 
 
+def named(seed):
+    """Two tasks by name."""
+    tasks = [dk.Task("a"), dk.Task("b", "binary")]
+    model = dk.build_multitask_model(3, tasks, experts=2)
+    model.compile("sgd")
+    return model
+
+
 # The last batch of each is smaller than the others.
 TRAIN, VALIDATION = part(0, 27), part(27, 42)
 
@@ -316,4 +324,34 @@ test_what_cannot_be_is_refused = refusals(
     (train, "a compiled Keras model. Received: None", lambda seed: None),
     (TRAIN_PLAIN, r"`data` must .* lengths: \[4, 5\]", {"data": (X[:5], X[:4, :1])}),
     (TRAIN_PLAIN, "`data` must be a tuple of inputs and", {"data": X}),
+)
+
+
+def test_labels_by_name_are_one_array_in_the_program(monkeypatch):
+    shapes, own = set(), dk.MultitaskModel.compute_loss
+
+    def compute_loss(self, x, y, *args, **settings):
+        shapes.add(getattr(y, "shape", "by name")[1:])
+        return own(self, x, y, *args, **settings)
+
+    monkeypatch.setattr(dk.MultitaskModel, "compute_loss", compute_loss)
+    array = np.concatenate([Y["a"], Y["b"]], axis=1)
+    settings = {"validation_data": VALIDATION, "seeds": [1]}
+    logs = [train(named, data, **settings) for data in (TRAIN, (X[:27], array[:27]))]
+    assert shapes == {(2,)}
+    assert_close(*(runs.copies[0].history for runs in logs), rtol=1e-6)
+
+
+def with_label(value, place="data"):
+    y = {**Y, "b": Y["b"].copy()}
+    y["b"][4] = value
+    train(named, **{"data": (X, Y), "validation_data": (X, Y), place: (X, y)})
+
+
+test_labels_are_checked_as_in_fit = refusals(
+    *(
+        (with_label, r"'b' must be between 0 and 1\. Received: 7 in row 4", given)
+        for given in [(7.0,), (7.0, "validation_data")]
+    ),
+    (lambda: train(named, (X, {"a": Y["a"]})), r"missing \['b'\]"),
 )
