@@ -64,7 +64,7 @@ class Replicas:
         ...     return model
         >>> runs = replicate(
         ...     build,
-        ...     (np.ones((8, 3)), np.ones((8, 1))),
+        ...     (np.ones((8, 3)), np.arange(8)[:, None]),
         ...     seeds=range(2),
         ...     settings={"learning_rate": [0.1, 0.01]},
         ...     verbose=0,

@@ -83,10 +83,11 @@ def add_towers(mixtures: Any, tasks: Sequence[Task], stacked: bool) -> Any:
         task = tasks[indices[0]]
         x = Take(indices)(mixtures) if len(groups) > 1 else mixtures
         if not task.sums_features:
+            hidden: Any = task.tower
             towers = DenseExperts(
                 len(indices),
-                [*task.tower, task.num_outputs],
-                ["relu"] * len(task.tower) + [None],
+                [*hidden, task.num_outputs],
+                ["relu"] * len(hidden) + [None],
                 shared_input=False,
                 name=f"towers_{label}",
             )
