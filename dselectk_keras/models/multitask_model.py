@@ -130,7 +130,8 @@ class MultitaskModel(keras.Model):
         """Train as `keras.Model.fit`, after `check_labels` if there are arrays."""
         given = _arguments("fit", self, x, y, *args, **kwargs)
         data = (given.get(name) for name in DATA)
-        data = self.prepare(*data, given.get("class_weight"), training=True)
+        settings = {"class_weight": given.get("class_weight"), "training": True}
+        data = self.prepare(*data, **settings)
         given.update(zip(DATA, data, strict=True))
         if isinstance(held_out := given.get("validation_data"), (tuple, list)):
             given["validation_data"] = self.prepare(*held_out)[: len(held_out)]
