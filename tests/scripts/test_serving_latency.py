@@ -9,6 +9,7 @@ import serving_latency
 
 from benchmarks import WORKLOADS
 from experiments import Results
+from experiments.results import NotRunError
 from papers.mmoe import table3
 
 TINY = dataclasses.replace(
@@ -48,10 +49,13 @@ def test_architectures_are_timed_and_judged(tmp_path):
     assert all(len(each["256"]) == 3 for each in found.values())
     # The page reads it, by backend, and judges by each method's share above the first.
     results = Results(table3.Table3(), "cpu", tmp_path)
-    (backend,) = results.experiment.served(results)
-    assert backend == keras.backend.backend()
-    times = {table3.SHARED: {"256": [1.0, 2.0, 4.0]}, "MMoE": {"256": [2.0, 4.0, 8.0]}}
-    assert table3.slower(times, "MMoE", "256") == (1.0, 0.0, 3)
+    assert table3.served(results, keras.backend.backend()) == found
+    times = {table3.SHARED: [1.0, 2.0, 4.0], "MMoE": [2.0, 4.0, 8.0]}
+    times = {name: {table3.BATCH: each} for name, each in times.items()}
+    path.write_text(json.dumps({"milliseconds": times}))
+    assert table3.slower(results, keras.backend.backend(), "MMoE") == (1.0, 0.0, 3)
+    with pytest.raises(NotRunError):
+        table3.slower(results, "none", "MMoE")
 
 
 def test_separate_networks_have_twice_the_multiplications():
