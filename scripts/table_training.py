@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
+import json
 import math
-import pathlib
 import shutil
 from typing import Any
 
@@ -24,12 +24,23 @@ from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.plots.style import save_figure
-from experiments.files import whole, write_json
+from experiments.backup import Backup
+from experiments.files import numbers, whole, write_json
 from experiments.scores import area_under_curve
 from experiments.timing import medians_in_turns
+from experiments.training_run import (
+    BACKUP,
+    CHECKPOINTS,
+    CONFIG,
+    CURVE,
+    HISTORY,
+    Curve,
+    prepare_folder,
+)
 
 # The parts of the rows to train on and to validate on; the others are the test.
 TRAIN, VALIDATION, FEWEST = 0.7, 0.15, 10
+PATIENCE = 5  # Epochs after the best one.
 REPORT, MODEL, SERVED, GATES = "report.json", "model.keras", "served", "gates.png"
 
 
@@ -125,13 +136,70 @@ def in_units_of_labels(model, frame):
     )
 
 
+class Best(keras.callbacks.Callback):
+    """Ends a training with the weights of its best epoch, and stops it long after.
+
+    Unlike `EarlyStopping`, it goes on after an interruption: losses and weights are in
+    files.
+
+    Args:
+        path: The file for the weights.
+        curve: The `Curve` with the losses.
+        first: The first epoch that counts.
+    """
+
+    def __init__(self, path, curve, first):
+        super().__init__()
+        self.path, self.curve, self.first = path, curve, first
+
+    @property
+    def losses(self):
+        """The losses of the epochs that count; NaN is the largest."""
+        losses = self.curve.logs.get("val_task_loss", [])[self.first :]
+        return np.nan_to_num(losses, nan=np.inf)
+
+    @property
+    def epoch(self):
+        """The best epoch; `None` if none counts yet."""
+        return self.first + int(self.losses.argmin()) if len(self.losses) else None
+
+    def is_past(self):
+        """Whether the best epoch was so long ago that the training stops."""
+        losses = self.losses
+        return len(losses) > 0 and len(losses) - losses.argmin() > PATIENCE
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Save the weights of a best epoch, or stop."""
+        if epoch == self.epoch:
+            with whole(self.path) as part:
+                self.model.save_weights(part)
+        if self.is_past():
+            self.model.stop_training = True
+
+    def on_train_end(self, logs=None):
+        """Load the weights of the best epoch."""
+        if self.epoch is not None:
+            self.model.load_weights(self.path)
+
+
 def train_table(
-    run, table, out, overwrite=False, progress=True, log_dir=None, callbacks=()
+    run,
+    table,
+    out,
+    overwrite=False,
+    progress=True,
+    resume=False,
+    log_dir=None,
+    callbacks=(),
 ):
     """Train as a `TrainingRun` says, but on a `Table`; return the report."""
-    out = pathlib.Path(out)
-    if (out / REPORT).exists() and not overwrite:
-        raise ValueError(f"{out} has a finished run. Pass --overwrite to replace it.")
+    of_table = json.loads(json.dumps(dataclasses.asdict(table), default=str))
+    config = run.config | {"data": of_table.pop("path")} | of_table
+    config["precision"] = keras.config.dtype_policy().name
+    out, finished = prepare_folder(out, config, overwrite, resume, REPORT)
+    if finished is not None:
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
+        return finished | {"tasks": numbers(finished["tasks"])}
     frame, tasks = read_table(table)
     targets = [task.name for task in tasks]
     in_order = table.split_by is not None
@@ -156,44 +224,29 @@ def train_table(
     )
     model = in_units_of_labels(model, train)
     model.compile(keras.optimizers.Adam(run.learning_rate))
-    decide = run.make_decide(model)
-    best = keras.callbacks.EarlyStopping(
-        "val_task_loss",
-        mode="min",
-        patience=5,
-        restore_best_weights=True,
-        # An epoch before the decision is another model.
-        start_from_epoch=math.ceil(run.decide_by * run.epochs) if decide else 0,
-    )
+    if not (resume and (out / CHECKPOINTS / CONFIG).exists()):
+        # The report first: with it, a run is finished.
+        for name in (REPORT, MODEL, GATES, f"{CHECKPOINTS}/{CONFIG}"):
+            (out / name).unlink(missing_ok=True)
+        for name in (SERVED, CHECKPOINTS):
+            shutil.rmtree(out / name, ignore_errors=True)
+    write_json(out / CHECKPOINTS / CONFIG, config)
     probe = as_inputs(model, validation[:512]) if run.gates_see_examples else None
-    recorder = GateRecorder(1, "epochs", probe=probe)
+    path = out / CHECKPOINTS / HISTORY
+    recorder = GateRecorder(1, "epochs", probe=probe, path=path)
+    others = [*callbacks]
     if log_dir is not None:
-        board = keras.callbacks.TensorBoard(log_dir, write_graph=False)
-        callbacks = [board, *callbacks]
-    log = model.fit(
-        train,
-        train[targets],
-        validation_data=(validation, validation[targets]),
-        batch_size=run.batch_size,
-        epochs=run.epochs,
-        callbacks=[*[recorder] * run.has_gate, *decide, best, *callbacks],
-        verbose=1 if progress else 0,
+        others.append(keras.callbacks.TensorBoard(log_dir, write_graph=False))
+    saved = [recorder] * run.has_gate
+    best = _fit(
+        run, model, train, validation, out / CHECKPOINTS, saved, others, progress
     )
-    out.mkdir(parents=True, exist_ok=True)
-    for name in (REPORT, MODEL, GATES):  # Of another run.
-        (out / name).unlink(missing_ok=True)
-    shutil.rmtree(out / SERVED, ignore_errors=True)
-    report = {"label": run.label, "config": run.config | {"data": str(table.path)}}
-    report["table"] = dataclasses.asdict(table) | {
-        name: each and str(each)
-        for name, each in (("path", table.path), ("test", table.test))
-    }
-    report["precision"] = keras.config.dtype_policy().name
-    report["val_task_loss"] = float(np.min(log.history["val_task_loss"]))
+    report = {"label": run.label, "config": config}
+    report["val_task_loss"] = float(np.min(best.curve.logs["val_task_loss"]))
     report["rows"] = [len(train), len(validation), len(test)]
     report["tasks"] = judge(model, test)
     if run.has_gate:
-        kept = -1 if best.best_weights is None else best.best_epoch + 1
+        kept = -1 if best.epoch is None else best.epoch + 1
         weights = expert_weights(recorder.history, len(targets), kept)
         report["gates"] = dict(zip(targets, weights.tolist(), strict=True))
         figure = plot_expert_heatmap(weights, task_names=targets)
@@ -202,7 +255,33 @@ def train_table(
         model.save(part)
     report["served"] = serve(model, test, out)
     write_json(out / REPORT, report)
+    shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     return report
+
+
+def _fit(run, model, train, validation, folder, saved, others, progress):
+    """Train, or go on with it, up to the weights of the `Best` epoch."""
+    targets = [task.name for task in model.tasks]
+    decide = run.make_decide(model)
+    curve = Curve(folder / CURVE)
+    # An epoch before the decision is another model.
+    first = math.ceil(run.decide_by * run.epochs) if decide else 0
+    best = Best(folder / "best.weights.h5", curve, first)
+    backup = Backup(folder / BACKUP)
+    done = backup.restore(model)
+    model.fit(  # In another order of the rows after an interruption.
+        train,
+        train[targets],
+        validation_data=(validation, validation[targets]),
+        batch_size=run.batch_size,
+        # A kill after the last epoch leaves nothing to train.
+        epochs=done if best.is_past() else run.epochs,
+        initial_epoch=done,
+        # What is before the backup has saved each epoch that is backed up.
+        callbacks=[*saved, *decide, curve, best, backup, *others],
+        verbose=1 if progress else 0,
+    )
+    return best
 
 
 def expert_weights(history, num_tasks, record):

@@ -15,7 +15,7 @@ TensorFlow a SavedModel.
 import argparse
 import shlex
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 from command_line import (
     add_backend,
@@ -168,7 +168,7 @@ def main(arguments=None):
 
 def _run_table(options, arguments, parser: argparse.ArgumentParser):
     """Train on a table, print the report, and end with a message if that fails."""
-    others = "data", "data-options", "num-tasks", "num-train", "resume"
+    others = "data", "data-options", "num-tasks", "num-train"
     not_used = [f"--{option}" for option in others]
     refuse(parser, arguments, not_used, "not for tables. Received: --table.")
     _check_architecture(options, arguments, parser)
@@ -181,14 +181,16 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
     if options.pop("mixed_precision"):
         keras.config.set_dtype_policy("mixed_bfloat16")
     table = Table(options.pop("table"), *(options.pop(name) for name in OF_TABLES))
-    names = ("out", "overwrite", "quiet", "log_dir")
-    out, overwrite, quiet, log_dir = (options[name] for name in names)
+    names = ("out", "overwrite", "quiet", "resume", "log_dir")
+    out, overwrite, quiet, *others_of_run = (options[name] for name in names)
     left_out = {*names, *(option.replace("-", "_") for option in others)}
     settings = {name: each for name, each in options.items() if name not in left_out}
     settings["num_experts"] = settings["num_experts"] or 8
     try:
         run = TrainingRun(**settings)
-        report = train_table(run, table, out, overwrite, not quiet, log_dir)
+        report = train_table(run, table, out, overwrite, not quiet, *others_of_run)
+    except KeyboardInterrupt:
+        _say_how_to_go_on(parser, out, arguments)
     except (OSError, TypeError, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     print(describe(report))
@@ -250,15 +252,19 @@ def _run(options, arguments, parser: argparse.ArgumentParser):
         note_selection(run)
         results = run.run(out, overwrite, progress, resume, log_dir)
     except KeyboardInterrupt:
-        given = [each for each in arguments if each not in {"--overwrite", "--resume"}]
-        parser.exit(
-            130,
-            f"\nStopped. {out} keeps the epochs that are done. To go on: "
-            f"{shlex.join(['python', 'scripts/train.py', *given, '--resume'])}\n",
-        )
+        _say_how_to_go_on(parser, out, arguments)
     except (OSError, TypeError, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     return results
+
+
+def _say_how_to_go_on(parser, out, arguments) -> NoReturn:
+    given = [each for each in arguments if each not in {"--overwrite", "--resume"}]
+    parser.exit(
+        130,
+        f"\nStopped. {out} keeps the epochs that are done. To go on: "
+        f"{shlex.join(['python', 'scripts/train.py', *given, '--resume'])}\n",
+    )
 
 
 if __name__ == "__main__":

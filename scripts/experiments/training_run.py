@@ -237,7 +237,7 @@ class TrainingRun:
             probe=data.validation.x[:512] if self.gates_see_examples else None,
             path=out / HISTORY,
         )
-        curve = _Curve(folder / CURVE, batches)
+        curve = Curve(folder / CURVE, batches)
         backup = Backup(folder / BACKUP)
         saved = [recorder, curve] if self.has_gate else [curve]
         model.fit(
@@ -250,7 +250,7 @@ class TrainingRun:
             callbacks=[*saved, *self.make_decide(model), backup, *others],
             verbose=0,
         )
-        return curve.values, recorder.history
+        return curve.logs, recorder.history
 
     def build(self, data):
         """Build the model for a `Dataset`; it is not compiled yet."""
@@ -326,29 +326,31 @@ class TrainingRun:
         return summarize_gates(history[layer], data.groups, shared)
 
 
-class _Curve(keras.callbacks.Callback):
-    """Keeps the logs of all epochs in a file, and the order of the batches.
+class Curve(keras.callbacks.Callback):
+    """Keeps the logs of all epochs in a file, and the order of batches, if any.
 
     After an interruption, the logs of Keras' `History` begin anew, and so does the
     order of the batches.
     """
 
-    def __init__(self, path, batches):
+    def __init__(self, path, batches=None):
         super().__init__()
         self.path, self.batches = path, batches
-        self.values = numbers(read_json(path)) if path.exists() else {}
+        self.logs = numbers(read_json(path)) if path.exists() else {}
         self._epoch = 0
 
     def on_epoch_begin(self, epoch, logs=None):
-        for _ in range(epoch - self._epoch):
+        """Shuffle the batches as often as in a whole training."""
+        for _ in range(0 if self.batches is None else epoch - self._epoch):
             self.batches.shuffle()
         self._epoch = epoch + 1
 
     def on_epoch_end(self, epoch, logs=None):
+        """Keep the logs of an epoch."""
         for name, value in (logs or {}).items():
-            before = self.values.get(name, [])[:epoch]
-            self.values[name] = [*before, float(value)]
-        write_json(self.path, self.values)
+            before = self.logs.get(name, [])[:epoch]
+            self.logs[name] = [*before, float(value)]
+        write_json(self.path, self.logs)
 
 
 def _epoch_progress(epochs):
@@ -362,8 +364,10 @@ def _epoch_progress(epochs):
     return keras.callbacks.LambdaCallback(on_epoch_end=update)
 
 
-def prepare_folder(out, config, overwrite=False, resume=False):
+def prepare_folder(out, config, overwrite=False, resume=False, result=RESULT):
     """Make the output folder, and check that it can be written to, before any work.
+
+    The file `result`, which is written last, has the `"config"` and the metrics.
 
     Returns:
         The path, and the metrics of the finished run that `resume` has found, or None.
@@ -373,7 +377,7 @@ def prepare_folder(out, config, overwrite=False, resume=False):
             "A run is resumed or overwritten. Received: resume=True, overwrite=True."
         )
     out, finished = pathlib.Path(out), None
-    states = {"finished": out / RESULT, "unfinished": out / CHECKPOINTS / CONFIG}
+    states = {"finished": out / result, "unfinished": out / CHECKPOINTS / CONFIG}
     state = next((each for each, path in states.items() if path.exists()), None)
     if state and not overwrite:
         kept = read_json(states[state])

@@ -1,7 +1,7 @@
 """`train.py --table` goes from a file of one's own to a model of its raw columns."""
 
-import itertools
 import json
+import types
 
 import keras
 import numpy as np
@@ -77,7 +77,7 @@ def test_a_csv_file_becomes_a_served_model(tmp_path, capsys):
         np.testing.assert_allclose(values, wanted[name], rtol=1e-4, atol=1e-6)
     with pytest.raises(SystemExit):
         train.main([*options, *QUIET, "--out", str(out)])
-    assert "Pass --overwrite" in capsys.readouterr().err
+    assert "overwrite it (--overwrite)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("gate", ["dselect_k", "softmax"])
@@ -159,7 +159,6 @@ def test_labels_and_numbers_are_read(tmp_path):
         ([], "Received: none."),
         (["--targets", "work"], "The target 'work' must have two values, such as"),
         (["--targets", "same"], "Received 1: ['7']."),
-        (["--targets", "married", "--resume"], "--resume is not for tables"),
         (["--targets", "married", "--data", "mnist"], "--data is not for tables"),
         (["--targets", "married", "--drop", "agee"], "--drop and --split-by must name"),
         (
@@ -216,15 +215,15 @@ def trained(tmp_path, monkeypatch):
 def test_epochs_before_a_decision_are_left_out_only_if_there_is_one(
     trained, monkeypatch, settings, first
 ):
-    stops, kind = [], keras.callbacks.EarlyStopping
+    bests, kind = [], table_training.Best
 
-    def stop(*arguments, **options):
-        stops.append(kind(*arguments, **options))
-        return stops[-1]
+    def best(*arguments):
+        bests.append(kind(*arguments))
+        return bests[-1]
 
-    monkeypatch.setattr(keras.callbacks, "EarlyStopping", stop)
+    monkeypatch.setattr(table_training, "Best", best)
     trained(noise(40), epochs=2, **settings)
-    assert stops[0].start_from_epoch == first
+    assert bests[0].first == first
 
 
 @pytest.mark.parametrize("architecture", ["mmoe", "omoe", "ple"])
@@ -232,9 +231,9 @@ def test_the_report_shows_the_gates_of_the_model_that_is_kept(
     trained, monkeypatch, architecture
 ):
     settings = {"gate": "softmax", "epochs": 3, "learning_rate": 0.3}
-    # The validation loss rises: the first epoch is the best one.
-    losses, stop = itertools.count(), keras.callbacks.EarlyStopping
-    monkeypatch.setattr(stop, "get_monitor_value", lambda *_: next(losses))
+    # As if the validation loss rose: the first epoch is the best one.
+    rising = property(lambda best: np.arange(len(best.curve.logs.get("loss", []))))
+    monkeypatch.setattr(table_training.Best, "losses", rising)
     report, model, folder = trained(noise(40), architecture=architecture, **settings)
     name = {"ple": "cgc_1"}.get(architecture, "mmoe")
     kept = numpy(model.get_layer(name).expert_weights())
@@ -243,6 +242,49 @@ def test_the_report_shows_the_gates_of_the_model_that_is_kept(
         # All tasks of omoe share a gate.
         np.testing.assert_allclose(found, kept[min(task, len(kept) - 1)], rtol=1e-5)
     assert (folder / "gates.png").exists()
+
+
+@pytest.mark.parametrize("gate", ["chosen", "dselect_k"])
+def test_a_run_that_is_stopped_ends_as_an_unbroken_one(tmp_path, monkeypatch, gate):
+    monkeypatch.setattr(table_training, "serve", lambda *_: {})
+    noise(90).to_csv(tmp_path / "table.csv", index=False)
+    table = Table(tmp_path / "table.csv", ["u", "v"])
+    settings = {"num_experts": 4, "num_nonzeros": 2, "epochs": 5, "batch_size": 64}
+    # One batch per epoch, since the order of the rows is another one afterwards.
+    run = TrainingRun(gate=gate, units=(8,), learning_rate=0.1, **settings)
+
+    class Stop(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 4:
+                raise KeyboardInterrupt
+
+    whole = train_table(run, table, tmp_path / "whole", progress=False)
+    broken = {"out": tmp_path / "broken", "progress": False}
+    with pytest.raises(KeyboardInterrupt):
+        train_table(run, table, callbacks=[Stop()], **broken)
+    with pytest.raises(FileExistsError, match=r"unfinished\. .* resume it"):
+        train_table(run, table, **broken)
+    found = train_table(run, table, resume=True, **broken)
+    weights = [
+        keras.saving.load_model(tmp_path / name / "model.keras").get_weights()
+        for name in ("whole", "broken")
+    ]
+    for one, other in zip(*weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    assert found["val_task_loss"] == pytest.approx(whole["val_task_loss"])
+    assert found["gates"]["u"] == pytest.approx(whole["gates"]["u"])
+    assert train_table(run, table, resume=True, **broken)["tasks"] == found["tasks"]
+    assert not (tmp_path / "broken" / "checkpoints").exists()
+
+
+def test_losses_say_the_best_epoch_and_when_it_is_past():
+    curve = types.SimpleNamespace(logs={})
+    best = table_training.Best("weights", curve, first=1)
+    assert (best.epoch, best.is_past()) == (None, False)
+    curve.logs["val_task_loss"] = [1.0, 5.0, np.nan, 3.0, 4.0, 3.0, 6.0, 7.0]
+    assert (best.epoch, best.is_past()) == (3, False)
+    curve.logs["val_task_loss"].append(3.0)
+    assert (best.epoch, best.is_past()) == (3, True)
 
 
 def test_another_run_keeps_no_picture_of_the_one_before(trained):
@@ -353,7 +395,7 @@ def test_the_rows_of_a_test_file_are_the_test(trained, tmp_path):
     frame[:20].to_csv(tmp_path / "test.csv", index=False)
     report, model, _ = trained(frame, table={"test": tmp_path / "test.csv"}, epochs=1)
     assert report["rows"] == [82, 18, 20]
-    assert report["table"]["test"] == str(tmp_path / "test.csv")
+    assert report["config"]["test"] == str(tmp_path / "test.csv")
     assert report["config"]["data"] == str(tmp_path / "table.csv")
     error = model.predict(frame[:20], verbose=0)["u"][:, 0] - frame["u"][:20]
     assert report["tasks"]["u"]["error"] == pytest.approx((error**2).mean() ** 0.5)
@@ -373,7 +415,7 @@ def test_a_table_has_logs_and_half_precision(tmp_path):
     finally:
         keras.config.set_dtype_policy("float32")
     report = json.loads((out / "report.json").read_text())
-    assert report["precision"] == "mixed_bfloat16"
+    assert report["config"]["precision"] == "mixed_bfloat16"
     assert np.isfinite(report["val_task_loss"])
     assert list((tmp_path / "logs").rglob("*tfevents*"))
 
