@@ -47,7 +47,9 @@ class ExpertBank(Configured, keras.Layer, abc.ABC):
         """Evaluate an expert on each block of examples, `(blocks * size, ...)`.
 
         The expert of each block is in `owners`, `(blocks,)`, in ascending order; by
-        default, each expert has one block.
+        default, each expert has one block. A bank of your own may leave `owners` out:
+        dispatch then gives each expert as many slots as the most chosen one needs, or
+        evaluates all experts.
         """
         raise self._cannot("be dispatched")
 

@@ -1,6 +1,7 @@
 """Dispatch: evaluate experts only for the examples that chose them."""
 
 import functools
+import inspect
 from typing import Any, NamedTuple
 
 import keras
@@ -74,6 +75,8 @@ def _without_drops(experts, inputs, weights, choices, always):
     batch, n, chosen = _num_rows(weights), weights.shape[-1], choices.made.shape[1]
     with_slots = functools.partial(_mix_slots, experts, inputs, choices)
     on_torch, needed = keras.backend.backend() == "torch", ops.max(choices.loads)
+    # A bank may know only the slots of all experts, in their order.
+    knows_blocks = "owners" in inspect.signature(experts.call_slots).parameters
 
     def dense():
         return mix(experts.call(inputs), weights, True)
@@ -83,14 +86,15 @@ def _without_drops(experts, inputs, weights, choices, always):
 
     def evenly():
         size, most = _num_slots(batch, n, chosen, SLACK), needed
+        rest = in_blocks if knows_blocks else dense
         if on_torch and is_concrete(needed):
             # Without a program, exactly as many as the most chosen expert needs.
             most = int(needed)
-            size = min(most, size)
-        return _if(most <= size, lambda: with_slots(even_slots(n, size)), in_blocks)
+            size = min(most, size) if knows_blocks else most
+        return _if(most <= size, lambda: with_slots(even_slots(n, size)), rest)
 
     def sparse():
-        return _by_device(inputs, evenly, in_blocks)
+        return _by_device(inputs, evenly, in_blocks if knows_blocks else evenly)
 
     def exact():
         return sparse() if always else _if(choices.all_made, sparse, dense)
@@ -133,7 +137,8 @@ def _mix_slots(experts, inputs, choices, slots):
     """Evaluate the experts for the examples in their slots, and mix their outputs."""
     readers, places = slot_table(choices, slots)  # (slots,), (b, chosen)
     given = _move(inputs, readers // choices.made.shape[1], places)  # (slots, ..., d)
-    outputs = experts.call_slots(given, slots.owners)  # (slots, ..., units)
+    of_blocks = () if slots.owners is None else (slots.owners,)
+    outputs = experts.call_slots(given, *of_blocks)  # (slots, ..., units)
     # Outputs: (b, chosen, ..., units).
     outputs = _move(outputs, places, ops.expand_dims(readers, 1))
     return mix(outputs, choices.weights, True)  # (b, [g,] ..., units)

@@ -112,7 +112,8 @@ class DSelectKGate(SelectorGate):
         shape = (*self.gate_shape, self.num_nonzeros, 1)
         norm = {"normalize": self.normalize}
         self._z = Logits(self, "z", (*shape, self.num_bits), z_initializer, **norm)
-        self.shares = Logits(self, "w", shape, w_initializer, **norm)
+        # `_z` and `_w` in the release.
+        self.shares = self._w = Logits(self, "w", shape, w_initializer, **norm)
 
     def _draw_bits(self, shape, dtype=None):
         """Draw logits of bits that are uniform in ±gamma/100."""

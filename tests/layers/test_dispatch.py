@@ -300,9 +300,17 @@ class Kernels(dk.experts.ExpertBank):
         return ops.reshape(ops.matmul(x, kernel), (-1, 4))
 
 
-def test_auto_evaluates_all_experts_of_a_bank_whose_widths_are_not_known():
+class EvenKernels(Kernels):
+    """The same without blocks."""
+
+    def call_slots(self, inputs):
+        return super().call_slots(inputs)
+
+
+@pytest.mark.parametrize("bank", [Kernels, EvenKernels])
+def test_auto_evaluates_all_experts_of_a_bank_whose_widths_are_not_known(bank):
     layers = [
-        dk.MoE(Kernels(), dk.SwitchGate(), per_example=True, dispatch=dispatch)
+        dk.MoE(bank(), dk.SwitchGate(), per_example=True, dispatch=dispatch)
         for dispatch in ("auto", True)
     ]
     for layer in layers:
