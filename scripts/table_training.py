@@ -5,7 +5,7 @@ import dataclasses
 import json
 import math
 import shutil
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -136,63 +136,71 @@ def in_units_of_labels(model, frame):
     )
 
 
-class Best(keras.callbacks.Callback):
-    """Ends a training with the weights of its best epoch, and stops it long after.
-
-    Unlike `EarlyStopping`, it goes on after an interruption: losses and weights are in
-    files.
+class KeepStopping(keras.callbacks.Callback):
+    """Lets an `EarlyStopping` go on after an interruption: it keeps its state in files.
 
     Args:
-        path: The file for the weights.
-        curve: The `Curve` with the losses.
-        first: The first epoch that counts.
+        stopping: The `EarlyStopping`, which is before this one among the callbacks.
+        folder: The folder of the files, one for each of the last two epochs.
+        done: The number of epochs that a `Backup` has restored.
     """
 
-    def __init__(self, path, curve, first):
+    def __init__(self, stopping, folder, done):
         super().__init__()
-        self.path, self.curve, self.first = path, curve, first
+        self.stopping, self.folder = stopping, folder
+        self.kept = {}
+        if done and self._path(done).exists():
+            with np.load(self._path(done)) as found:
+                self.kept = dict(found)
+
+    def _path(self, epochs):
+        return self.folder / f"stopping-{epochs:06d}.npz"
 
     @property
-    def losses(self):
-        """The losses of the epochs that count; NaN is the largest."""
-        losses = self.curve.logs.get("val_task_loss", [])[self.first :]
-        return np.nan_to_num(losses, nan=np.inf)
-
-    @property
-    def epoch(self):
-        """The best epoch; `None` if none counts yet."""
-        return self.first + int(self.losses.argmin()) if len(self.losses) else None
-
     def is_past(self):
-        """Whether the best epoch was so long ago that the training stops."""
-        losses = self.losses
-        return len(losses) > 0 and len(losses) - losses.argmin() > PATIENCE
+        """Whether the training had stopped before the interruption."""
+        return self.kept.get("wait", 0) >= PATIENCE
+
+    def on_train_begin(self, logs=None):
+        """Restore the state."""
+        if self.kept:
+            best, wait, epoch = (self.kept[name] for name in ("best", "wait", "epoch"))
+            self.stopping.best = None if np.isnan(best) else float(best)
+            self.stopping.wait, self.stopping.best_epoch = int(wait), int(epoch)
+            weights = [name for name in self.kept if name.isdigit()]
+            if weights:
+                self.stopping.best_weights = [
+                    self.kept[name] for name in sorted(weights, key=int)
+                ]
 
     def on_epoch_end(self, epoch, logs=None):
-        """Save the weights of a best epoch, or stop."""
-        if epoch == self.epoch:
-            with whole(self.path) as part:
-                self.model.save_weights(part)
-        if self.is_past():
-            self.model.stop_training = True
-
-    def on_train_end(self, logs=None):
-        """Load the weights of the best epoch."""
-        if self.epoch is not None:
-            self.model.load_weights(self.path)
+        """Keep the state, and that of the epoch before."""
+        stopping = self.stopping
+        best = np.nan if stopping.best is None else stopping.best
+        state = {"best": best, "wait": stopping.wait, "epoch": stopping.best_epoch}
+        weights = enumerate(stopping.best_weights or ())
+        with whole(self._path(epoch + 1)) as part:
+            np.savez(part, **state, **{str(i): each for i, each in weights})
+        self._path(epoch - 1).unlink(missing_ok=True)
 
 
 def train_table(
     run,
-    table,
+    path,
+    targets,
     out,
     overwrite=False,
     progress=True,
     resume=False,
     log_dir=None,
     callbacks=(),
+    **options,
 ):
-    """Train as a `TrainingRun` says, but on a `Table`; return the report."""
+    """Train as a `TrainingRun` says, but on a table; return the report.
+
+    For path, targets and options see `Table`, and for the others `TrainingRun.run`.
+    """
+    table = Table(path, targets, **options)
     of_table = json.loads(json.dumps(dataclasses.asdict(table), default=str))
     config = run.config | {"data": of_table.pop("path")} | of_table
     config["precision"] = keras.config.dtype_policy().name
@@ -232,21 +240,21 @@ def train_table(
             shutil.rmtree(out / name, ignore_errors=True)
     write_json(out / CHECKPOINTS / CONFIG, config)
     probe = as_inputs(model, validation[:512]) if run.gates_see_examples else None
-    path = out / CHECKPOINTS / HISTORY
-    recorder = GateRecorder(1, "epochs", probe=probe, path=path)
+    history = out / CHECKPOINTS / HISTORY
+    recorder = GateRecorder(1, "epochs", probe=probe, path=history)
     others = [*callbacks]
     if log_dir is not None:
         others.append(keras.callbacks.TensorBoard(log_dir, write_graph=False))
     saved = [recorder] * run.has_gate
-    best = _fit(
+    log = _fit(
         run, model, train, validation, out / CHECKPOINTS, saved, others, progress
     )
     report = {"label": run.label, "config": config}
-    report["val_task_loss"] = float(np.min(best.curve.logs["val_task_loss"]))
+    report["val_task_loss"] = float(np.min(log.losses))
     report["rows"] = [len(train), len(validation), len(test)]
     report["tasks"] = judge(model, test)
     if run.has_gate:
-        kept = -1 if best.epoch is None else best.epoch + 1
+        kept = -1 if log.best_epoch is None else log.best_epoch + 1
         weights = expert_weights(recorder.history, len(targets), kept)
         report["gates"] = dict(zip(targets, weights.tolist(), strict=True))
         figure = plot_expert_heatmap(weights, task_names=targets)
@@ -259,29 +267,42 @@ def train_table(
     return report
 
 
+class Log(NamedTuple):
+    """The validation losses of all epochs, and the one whose weights are kept."""
+
+    losses: list
+    best_epoch: int | None
+
+
 def _fit(run, model, train, validation, folder, saved, others, progress):
-    """Train, or go on with it, up to the weights of the `Best` epoch."""
+    """Train, or go on with it, up to the weights of the best epoch."""
     targets = [task.name for task in model.tasks]
     decide = run.make_decide(model)
-    curve = Curve(folder / CURVE)
-    # An epoch before the decision is another model.
-    first = math.ceil(run.decide_by * run.epochs) if decide else 0
-    best = Best(folder / "best.weights.h5", curve, first)
-    backup = Backup(folder / BACKUP)
+    stopping = keras.callbacks.EarlyStopping(
+        "val_task_loss",
+        mode="min",
+        patience=PATIENCE,
+        restore_best_weights=True,
+        # An epoch before the decision is another model.
+        start_from_epoch=math.ceil(run.decide_by * run.epochs) if decide else 0,
+    )
+    backup, curve = Backup(folder / BACKUP), Curve(folder / CURVE)
     done = backup.restore(model)
+    keep = KeepStopping(stopping, folder, done)
     model.fit(  # In another order of the rows after an interruption.
         train,
         train[targets],
         validation_data=(validation, validation[targets]),
         batch_size=run.batch_size,
         # A kill after the last epoch leaves nothing to train.
-        epochs=done if best.is_past() else run.epochs,
+        epochs=done if keep.is_past else run.epochs,
         initial_epoch=done,
         # What is before the backup has saved each epoch that is backed up.
-        callbacks=[*saved, *decide, curve, best, backup, *others],
+        callbacks=[*saved, *decide, curve, stopping, keep, backup, *others],
         verbose=1 if progress else 0,
     )
-    return best
+    best = None if stopping.best_weights is None else stopping.best_epoch
+    return Log(curve.logs["val_task_loss"], best)
 
 
 def expert_weights(history, num_tasks, record):

@@ -174,21 +174,23 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
     _check_architecture(options, arguments, parser)
     _check_gate(options, arguments, parser)
     import keras
-    from table_training import Table, describe, train_table
+    from table_training import describe, train_table
 
     from experiments import TrainingRun
 
     if options.pop("mixed_precision"):
         keras.config.set_dtype_policy("mixed_bfloat16")
-    table = Table(options.pop("table"), *(options.pop(name) for name in OF_TABLES))
+    path, targets = options.pop("table"), options.pop("targets")
+    more = {name: options.pop(name) for name in OF_TABLES[1:]}
     names = ("out", "overwrite", "quiet", "resume", "log_dir")
     out, overwrite, quiet, *others_of_run = (options[name] for name in names)
+    arguments_of_run = out, overwrite, not quiet, *others_of_run
     left_out = {*names, *(option.replace("-", "_") for option in others)}
     settings = {name: each for name, each in options.items() if name not in left_out}
     settings["num_experts"] = settings["num_experts"] or 8
     try:
         run = TrainingRun(**settings)
-        report = train_table(run, table, out, overwrite, not quiet, *others_of_run)
+        report = train_table(run, path, targets, *arguments_of_run, **more)
     except KeyboardInterrupt:
         _say_how_to_go_on(parser, out, arguments)
     except (OSError, TypeError, ValueError) as error:
@@ -258,7 +260,7 @@ def _run(options, arguments, parser: argparse.ArgumentParser):
     return results
 
 
-def _say_how_to_go_on(parser, out, arguments) -> NoReturn:
+def _say_how_to_go_on(parser: argparse.ArgumentParser, out, arguments) -> NoReturn:
     given = [each for each in arguments if each not in {"--overwrite", "--resume"}]
     parser.exit(
         130,

@@ -153,10 +153,10 @@ def _train(trial, run, folder, options):
     own = dataclasses.replace(run, **settings)
     watching = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
     if options.table:
-        from table_training import Table, train_table
+        from table_training import train_table
 
-        table = Table(options.table, options.targets)
-        results = train_table(own, table, folder, True, False, callbacks=watching)
+        table = options.table, options.targets
+        results = train_table(own, *table, folder, True, False, callbacks=watching)
         loss = results["val_task_loss"]
     else:
         results = own.run(folder, progress=False, resume=True, callbacks=watching)

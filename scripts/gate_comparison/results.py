@@ -81,7 +81,7 @@ def _committed(problems, draws):
     return {"epochs": same, "rows": rows}
 
 
-def _lacking(problem, rows, draws, arms):
+def _lacking(problem, rows, draws, arms=ARMS):
     """The arms that draws of a problem lack: a dict from tuples of arms to draws."""
     done = {(row["arm"], row["draw"]) for row in rows}
     # A problem without groups has no rows of known groups.

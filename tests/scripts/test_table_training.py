@@ -1,7 +1,7 @@
 """`train.py --table` goes from a file of one's own to a model of its raw columns."""
 
+import itertools
 import json
-import types
 
 import keras
 import numpy as np
@@ -191,10 +191,9 @@ def trained(tmp_path, monkeypatch):
     def start(frame, out="run", table=None, **settings):
         path = tmp_path / "table.csv"
         frame.to_csv(path, index=False)
-        table = Table(path, ["u", "v"], **(table or {}))
         defaults = {"units": (8,), "num_experts": 4, "epochs": 3, "batch_size": 64}
         run = TrainingRun(**defaults | settings)
-        train_table(run, table, tmp_path / out, True, False)
+        train_table(run, path, ["u", "v"], tmp_path / out, True, False, **(table or {}))
         text = (tmp_path / out / "report.json").read_text()
         report = json.loads(text, parse_constant=pytest.fail)
         model = keras.saving.load_model(tmp_path / out / "model.keras")
@@ -215,15 +214,15 @@ def trained(tmp_path, monkeypatch):
 def test_epochs_before_a_decision_are_left_out_only_if_there_is_one(
     trained, monkeypatch, settings, first
 ):
-    bests, kind = [], table_training.Best
+    stops, kind = [], keras.callbacks.EarlyStopping
 
-    def best(*arguments):
-        bests.append(kind(*arguments))
-        return bests[-1]
+    def stop(*arguments, **options):
+        stops.append(kind(*arguments, **options))
+        return stops[-1]
 
-    monkeypatch.setattr(table_training, "Best", best)
+    monkeypatch.setattr(keras.callbacks, "EarlyStopping", stop)
     trained(noise(40), epochs=2, **settings)
-    assert bests[0].first == first
+    assert stops[0].start_from_epoch == first
 
 
 @pytest.mark.parametrize("architecture", ["mmoe", "omoe", "ple"])
@@ -231,9 +230,9 @@ def test_the_report_shows_the_gates_of_the_model_that_is_kept(
     trained, monkeypatch, architecture
 ):
     settings = {"gate": "softmax", "epochs": 3, "learning_rate": 0.3}
-    # As if the validation loss rose: the first epoch is the best one.
-    rising = property(lambda best: np.arange(len(best.curve.logs.get("loss", []))))
-    monkeypatch.setattr(table_training.Best, "losses", rising)
+    # The validation loss rises: the first epoch is the best one.
+    losses, stop = itertools.count(), keras.callbacks.EarlyStopping
+    monkeypatch.setattr(stop, "get_monitor_value", lambda *_: next(losses))
     report, model, folder = trained(noise(40), architecture=architecture, **settings)
     name = {"ple": "cgc_1"}.get(architecture, "mmoe")
     kept = numpy(model.get_layer(name).expert_weights())
@@ -248,7 +247,7 @@ def test_the_report_shows_the_gates_of_the_model_that_is_kept(
 def test_a_run_that_is_stopped_ends_as_an_unbroken_one(tmp_path, monkeypatch, gate):
     monkeypatch.setattr(table_training, "serve", lambda *_: {})
     noise(90).to_csv(tmp_path / "table.csv", index=False)
-    table = Table(tmp_path / "table.csv", ["u", "v"])
+    table = tmp_path / "table.csv", ["u", "v"]
     settings = {"num_experts": 4, "num_nonzeros": 2, "epochs": 5, "batch_size": 64}
     # One batch per epoch, since the order of the rows is another one afterwards.
     run = TrainingRun(gate=gate, units=(8,), learning_rate=0.1, **settings)
@@ -258,13 +257,13 @@ def test_a_run_that_is_stopped_ends_as_an_unbroken_one(tmp_path, monkeypatch, ga
             if epoch == 4:
                 raise KeyboardInterrupt
 
-    whole = train_table(run, table, tmp_path / "whole", progress=False)
+    whole = train_table(run, *table, tmp_path / "whole", progress=False)
     broken = {"out": tmp_path / "broken", "progress": False}
     with pytest.raises(KeyboardInterrupt):
-        train_table(run, table, callbacks=[Stop()], **broken)
+        train_table(run, *table, callbacks=[Stop()], **broken)
     with pytest.raises(FileExistsError, match=r"unfinished\. .* resume it"):
-        train_table(run, table, **broken)
-    found = train_table(run, table, resume=True, **broken)
+        train_table(run, *table, **broken)
+    found = train_table(run, *table, resume=True, **broken)
     weights = [
         keras.saving.load_model(tmp_path / name / "model.keras").get_weights()
         for name in ("whole", "broken")
@@ -273,18 +272,32 @@ def test_a_run_that_is_stopped_ends_as_an_unbroken_one(tmp_path, monkeypatch, ga
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     assert found["val_task_loss"] == pytest.approx(whole["val_task_loss"])
     assert found["gates"]["u"] == pytest.approx(whole["gates"]["u"])
-    assert train_table(run, table, resume=True, **broken)["tasks"] == found["tasks"]
+    assert train_table(run, *table, resume=True, **broken)["tasks"] == found["tasks"]
     assert not (tmp_path / "broken" / "checkpoints").exists()
 
 
-def test_losses_say_the_best_epoch_and_when_it_is_past():
-    curve = types.SimpleNamespace(logs={})
-    best = table_training.Best("weights", curve, first=1)
-    assert (best.epoch, best.is_past()) == (None, False)
-    curve.logs["val_task_loss"] = [1.0, 5.0, np.nan, 3.0, 4.0, 3.0, 6.0, 7.0]
-    assert (best.epoch, best.is_past()) == (3, False)
-    curve.logs["val_task_loss"].append(3.0)
-    assert (best.epoch, best.is_past()) == (3, True)
+def test_early_stopping_goes_on_where_it_was(tmp_path):
+    def stopping(done):
+        stop = keras.callbacks.EarlyStopping(mode="min", restore_best_weights=True)
+        keep = table_training.KeepStopping(stop, tmp_path, done)
+        stop.on_train_begin()
+        keep.on_train_begin()
+        return stop, keep
+
+    stop, keep = stopping(0)
+    assert not keep.is_past
+    stop.best, stop.wait, stop.best_epoch = 2.0, 4, 1
+    stop.best_weights = [np.ones(2), *map(np.array, range(11))]
+    for epoch in (5, 6, 7):
+        keep.on_epoch_end(epoch)
+    assert len([*tmp_path.iterdir()]) == 2
+    stop, keep = stopping(8)
+    assert not keep.is_past
+    assert (stop.best, stop.wait, stop.best_epoch) == (2.0, 4, 1)
+    assert [float(each.sum()) for each in stop.best_weights] == [2.0, *range(11)]
+    stop.wait = 5
+    keep.on_epoch_end(8)
+    assert stopping(9)[1].is_past
 
 
 def test_another_run_keeps_no_picture_of_the_one_before(trained):

@@ -241,8 +241,8 @@ def test_values_may_be_lists_objects_or_null(search, trainings):
 def test_a_table_is_tuned_by_the_loss_of_its_best_epoch(search, monkeypatch):
     tables, losses = [], {1.0: 0.5, 2.0: 0.25, 3.0: float("nan")}
 
-    def train(run, table, out, overwrite, progress, callbacks):
-        tables.append((table.path, table.targets, out.name))
+    def train(run, path, targets, out, overwrite, progress, callbacks):
+        tables.append((path, targets, out.name))
         for callback in callbacks:
             callback.on_epoch_end(0, {"val_task_loss": losses[run.gamma]})
         return {"val_task_loss": losses[run.gamma], "tasks": {"y": {"auc": 0.75}}}

@@ -344,10 +344,11 @@ class Fig5(Experiment):
     def claims(self):
         """The claims, each judged by the reading of the loss that favors it."""
         for claim in self._claims:
+            said: Any = claim.here
 
-            def here(results, claim=claim):
+            def here(results, said=said):
                 views = read(self, results).items()
-                return " ".join(f"{name}: {claim.here(view)}" for name, view in views)
+                return " ".join(f"{name}: {said(view)}" for name, view in views)
 
             def test(results, claim=claim):
                 views = read(self, results).values()
