@@ -184,8 +184,8 @@ class MultitaskModel(keras.Model):
         """Predict for a batch, by group of tasks: `predict` splits the arrays."""
         return self._step(super().predict_step, isinstance(self.output, dict), *args)
 
-    def _step(self, step, by_group, *args):
-        self._in_step = by_group and bool(self.tasks)
+    def _step(self, step, grouped, *args):
+        self._in_step = grouped and bool(self.tasks)
         try:
             return step(*args)
         finally:
