@@ -33,14 +33,16 @@ from dselectk_keras.experts import (
     Experts,
     expert_layout_map,
 )
-from dselectk_keras.gates.chosen import ChosenGate
-from dselectk_keras.gates.dselect_k import DSelectKGate
-from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.gumbel_softmax import GumbelSoftmaxGate
-from dselectk_keras.gates.random import RandomGate
-from dselectk_keras.gates.softmax import SoftmaxGate
-from dselectk_keras.gates.switch import SwitchGate
-from dselectk_keras.gates.top_k import TopKGate
+from dselectk_keras.gates import (
+    ChosenGate,
+    DSelectKGate,
+    Gate,
+    GumbelSoftmaxGate,
+    RandomGate,
+    SoftmaxGate,
+    SwitchGate,
+    TopKGate,
+)
 from dselectk_keras.layers import (
     CGC,
     MMoE,
@@ -57,14 +59,16 @@ from dselectk_keras.models import (
     per_task,
     table_encoder,
 )
-from dselectk_keras.regularizers.entropy import EntropyRegularizer
-from dselectk_keras.regularizers.importance import ImportanceRegularizer
-from dselectk_keras.regularizers.load import LoadRegularizer
-from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
-from dselectk_keras.regularizers.router_z import RouterZRegularizer
-from dselectk_keras.regularizers.sample_similarity import SampleSimilarityRegularizer
-from dselectk_keras.regularizers.sparsity import SparsityRegularizer
-from dselectk_keras.regularizers.switch_load import SwitchLoadRegularizer
+from dselectk_keras.regularizers import (
+    EntropyRegularizer,
+    ImportanceRegularizer,
+    LoadRegularizer,
+    ReachabilityRegularizer,
+    RouterZRegularizer,
+    SampleSimilarityRegularizer,
+    SparsityRegularizer,
+    SwitchLoadRegularizer,
+)
 from dselectk_keras.replicate import Replicas, replicate
 from dselectk_keras.schedules import Ramp
 
@@ -129,9 +133,3 @@ __all__ = [
     "single_expert",
     "table_encoder",
 ]
-
-# Whatever gate is registered is public. The imports above are for readers and type
-# checkers.
-_registered = gates.GATES.classes()
-globals().update(_registered)
-__all__.extend(_registered.keys() - set(__all__))

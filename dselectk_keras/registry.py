@@ -1,8 +1,6 @@
 """Registries of public classes and functions by name."""
 
-import importlib
-import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -54,14 +52,3 @@ class Registry(dict):
                 f"Known names: {', '.join(self)}."
             )
         return self[name]
-
-    def classes(self) -> dict[str, Any]:
-        """The entries by their Python names, such as class names."""
-        return {entry.__name__: entry for entry in self.values()}
-
-
-def import_modules(package: str, path: Iterable[str]) -> None:
-    """Import the public modules in a package's path, to register their classes."""
-    for module in pkgutil.iter_modules(path):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"{package}.{module.name}")

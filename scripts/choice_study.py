@@ -141,7 +141,7 @@ def choosing(
 ):
     """Events that choose experts, from a part of the training on."""
     from dselectk_keras import ChooseExperts
-    from dselectk_keras.ops.choose_by_fit import choose_by_fit
+    from dselectk_keras.ops import choose_by_fit
 
     def event(trainer, run):
         split, shares = trainer.tables[run.draw].splits[0], trainer.gate.shares

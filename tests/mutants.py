@@ -24,15 +24,15 @@ import time
 
 ROOT = pathlib.Path(__file__).parents[1]
 PACKAGE = ROOT / "dselectk_keras"
-FOLDERS = "ops gates layers models callbacks regularizers experts metrics datasets"
-TARGETS = [*(PACKAGE / each for each in FOLDERS.split())]
-TARGETS += [PACKAGE / "schedules.py", PACKAGE / "initializers.py"]
+FOLDERS = "gates layers models callbacks experts datasets"
+MODULES = "ops regularizers metrics schedules initializers"
+TARGETS = [PACKAGE / each for each in FOLDERS.split()]
+TARGETS += [PACKAGE / f"{each}.py" for each in MODULES.split()]
 GATE_TESTS = ("test_contract.py", "test_properties.py")
-# The folders whose tests see most of what a folder does.
-USERS = {"ops": "gates layers", "regularizers": "gates layers"}
-USERS |= {"gates": "layers regularizers", "experts": "layers models"}
+# The tests that see most of what a folder, or a module, does.
+USERS = {"gates": "layers test_regularizers.py", "experts": "layers models"}
 USERS |= {"layers": "models", "models": "callbacks"}
-MORE_TESTS = {"metrics": ("test_streaming.py",)}
+USERS |= dict.fromkeys(MODULES.split(), "gates layers")
 BETWEEN = {  # What stands between two operands, and what replaces it.
     ast.Add: ("+", "-"),
     ast.Sub: ("-", "+"),
@@ -179,16 +179,16 @@ class Mutant:
         folder, own = ROOT / "tests" / part, f"test_{stem}.py"
         if not (folder / own).exists():
             return [folder], None
-        names = (own, *MORE_TESTS.get(part.name, ()))
         if part.name != "gates" or "CASES =" not in (folder / own).read_text():
-            return [folder / name for name in names], None
-        return [folder / name for name in (*names, *GATE_TESTS)], own
+            return [folder / own], None
+        return [folder / name for name in (own, *GATE_TESTS)], own
 
     def more_tests(self):
         """The tests that a mutant meets which survives its own."""
-        part = self.path.relative_to(PACKAGE).parent.name
-        folders = [part, *USERS.get(part, "").split(), "differential"]
-        return [ROOT / "tests" / each for each in folders], None
+        part = self.path.relative_to(PACKAGE).parts[0]
+        own = [] if part.endswith(".py") else [part]
+        users = USERS.get(part.removesuffix(".py"), "").split()
+        return [ROOT / "tests" / each for each in (*own, *users, "differential")], None
 
 
 def mutants(targets):

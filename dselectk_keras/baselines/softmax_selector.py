@@ -14,8 +14,7 @@ from dselectk_keras.gates.given_weights import log_weights, one_expert_each
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selector_gate import SelectorGate
-from dselectk_keras.ops import first_largest, softmax
-from dselectk_keras.ops.softmax import MIN_TEMPERATURE
+from dselectk_keras.ops import MIN_TEMPERATURE, first_largest, softmax
 from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor
 

@@ -17,7 +17,7 @@ from dselectk_keras.gates.record import recording
 from dselectk_keras.models.check_labels import check_labels
 from dselectk_keras.models.columns import as_dense, as_inputs
 from dselectk_keras.models.multitask_model import MultitaskModel
-from dselectk_keras.ops.choose_by_fit import choose_by_fit
+from dselectk_keras.ops import choose_by_fit
 from dselectk_keras.utils import check_count, check_number
 
 # Experts are projected to so many units, all together.

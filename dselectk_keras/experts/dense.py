@@ -8,7 +8,7 @@ from keras import ops
 
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
-from dselectk_keras.ops.mix import matmul, mix_parameters
+from dselectk_keras.ops import matmul, mix_parameters
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Activation,

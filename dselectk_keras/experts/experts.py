@@ -15,8 +15,7 @@ from dselectk_keras._keras import (
 )
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.initializers import copy_layer
-from dselectk_keras.ops.mix import mix_parameters
-from dselectk_keras.ops.unstack import unstack
+from dselectk_keras.ops import mix_parameters, unstack
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Shape,

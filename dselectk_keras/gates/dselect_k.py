@@ -18,7 +18,7 @@ from dselectk_keras.ops import (
     selector_product,
     smooth_step,
 )
-from dselectk_keras.regularizers.reachability import ReachabilityRegularizer
+from dselectk_keras.regularizers import ReachabilityRegularizer
 from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import Initializer, Tensor
 

@@ -22,7 +22,7 @@ from dselectk_keras.gates.inputs import (
 )
 from dselectk_keras.gates.record import record_call
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.regularizers.scheduled import WeightsRegularizer
+from dselectk_keras.regularizers import WeightsRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     CalledOnce,

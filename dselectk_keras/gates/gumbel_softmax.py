@@ -11,7 +11,7 @@ from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import relaxed_bernoulli, softmax
-from dselectk_keras.regularizers.sparsity import SparsityRegularizer
+from dselectk_keras.regularizers import SparsityRegularizer
 from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import (
     Initializer,

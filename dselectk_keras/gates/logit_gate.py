@@ -13,7 +13,7 @@ from dselectk_keras.gates.given_weights import check_expert_weights, log_weights
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.regularizers.router_z import RouterZRegularizer
+from dselectk_keras.regularizers import RouterZRegularizer
 from dselectk_keras.utils import Initializer, Tensor, check_flags, get_from
 
 

@@ -14,7 +14,7 @@ from dselectk_keras.gates.given_weights import one_expert_each
 from dselectk_keras.gates.inputs import router_inputs
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import keep_largest, softmax
-from dselectk_keras.regularizers.entropy import EntropyRegularizer
+from dselectk_keras.regularizers import EntropyRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Initializer,

@@ -16,9 +16,14 @@ from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.ops import first_largest, keep_top_k, softmax, top_k_probability
-from dselectk_keras.ops.first_largest import largest
-from dselectk_keras.regularizers.load import LoadRegularizer
+from dselectk_keras.ops import (
+    first_largest,
+    keep_top_k,
+    largest,
+    softmax,
+    top_k_probability,
+)
+from dselectk_keras.regularizers import LoadRegularizer
 from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import (
     MAX_EXPERTS,

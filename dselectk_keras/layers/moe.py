@@ -13,7 +13,7 @@ from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.record import record_call
 from dselectk_keras.layers.gated_experts import GatedExperts
-from dselectk_keras.ops.mix import put_side_by_side
+from dselectk_keras.ops import put_side_by_side
 from dselectk_keras.utils import Tensor, add_counter, check_flags
 
 # With a smaller ratio of all experts to chosen experts, or with smaller kernels, the

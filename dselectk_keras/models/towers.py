@@ -9,7 +9,7 @@ from keras import ops
 
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models.task import Task, group_tasks
-from dselectk_keras.ops.unstack import unstack
+from dselectk_keras.ops import unstack
 from dselectk_keras.utils import Activation, Tensor
 
 
