@@ -23,7 +23,7 @@ def table_encoder(
     saved, exported and served with the model. By the values of a column in `frame`:
 
     - A number $x$ becomes $(x - \mu) / \sigma$, at most 10 from 0, and whether it is
-      missing. Booleans are numbers.
+      missing, as NaN and infinity are. Booleans are numbers.
     - A string is looked up, and has an embedding. Strings that `frame` does not have,
       and missing ones, share an embedding.
     - A list of strings has the mean of their embeddings, zero if it is empty.
@@ -87,9 +87,10 @@ def _says_nothing(column):
 
 def _number(x, column):
     """List whether a number is missing, and the number, standardized."""
-    missing = ops.isnan(x)
+    missing = ops.logical_not(ops.isfinite(x))
     features = [ops.cast(missing, "float32")]
     known = column.dropna().astype("float64")
+    known = known[abs(known) < math.inf]
     if known.min() < known.max():
         mean, deviation = float(known.mean()), float(known.std())
         # Not `Normalization`, whose numbers ONNX files lose. In float32, since half

@@ -40,6 +40,13 @@ def test_numbers_are_standardized_with_gaps_and_bounds():
     assert_close(gap[0, :2], [1, 0])
 
 
+def test_infinity_is_a_gap_in_the_rows_to_train_on_and_in_others():
+    frame = pd.DataFrame({"x": [1.0, 3.0, np.inf, -np.inf]})
+    found = features(table_encoder(frame), frame)
+    root = 2**-0.5
+    assert_close(found, [[0, -root], [0, root], [1, 0], [1, 0]], atol=1e-6)
+
+
 def test_what_does_not_differ_is_left_out(capsys):
     frame = pd.DataFrame(
         {"a": [1.0, 2.0], "b": [4, 4], "c": None, "d": [["x"], ["x"]], "e": ["y", "y"]}
