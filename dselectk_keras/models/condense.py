@@ -166,39 +166,33 @@ def _mixtures(model):
 
 
 def _sources(model, gates):
-    """Find out from where gates that a model calls have experts that can be removed.
+    """Find the layer from which each gate of a model has experts that can be removed.
 
-    Returns a dict from gates to the bank, or to themselves if they get a list. Gates
-    that need all of their experts are left out.
+    It is the bank that the gate reads, or the gate itself if it gets a list. Gates that
+    need all of their experts are left out.
     """
     calls, sources = calls_in(model), {}
-
-    def reads(gate, outputs=None):
-        """Whether all calls of a gate get a list, or some of the outputs of a bank."""
-        given = [call.arguments.args[0] for call in calls if call.operation is gate]
-        if outputs is None:
-            return all(isinstance(experts, list) for experts in given)
-        return all(id(experts) in outputs for experts in given)
-
-    static = []
+    banks = {
+        id(output): call.operation
+        for call in calls
+        if isinstance(call.operation, ExpertBank) and call.operation.shared_input
+        for output in call.outputs
+    }
     for gate in gates:
+        given = [call.arguments.args[0] for call in calls if call.operation is gate]
+        found = {gate if isinstance(x, list) else banks.get(id(x)) for x in given}
         with contextlib.suppress(ValueError):
             gate.chosen_experts()
-            static.append(gate)
-    for bank in model.layers:
-        if isinstance(bank, ExpertBank) and bank.shared_input:
-            own = [call.outputs for call in calls if call.operation is bank]
-            outputs = {*map(id, itertools.chain(*own))}
-            readers = dict.fromkeys(
-                call.operation
-                for call in calls
-                if outputs & {*map(id, call.input_tensors)}
-            )
-            if not outputs & {*map(id, model.outputs)} and all(
-                gate in static and reads(gate, outputs) for gate in readers
-            ):
-                sources |= dict.fromkeys(readers, bank)
-    return {**{gate: gate for gate in static if reads(gate)}, **sources}
+            if len(found) == 1:
+                sources[gate] = found.pop()
+    # A bank that anything else reads keeps all experts.
+    others = [
+        call.input_tensors
+        for call in calls
+        if not isinstance(sources.get(call.operation), ExpertBank)
+    ]
+    read = {None, *(banks.get(id(x)) for x in itertools.chain(model.outputs, *others))}
+    return {gate: source for gate, source in sources.items() if source not in read}
 
 
 def narrowed(layer: MoE, chosen: ChosenExperts) -> tuple:
@@ -248,6 +242,6 @@ def _narrowed_gate(gate, chosen, used):
 
 
 def _copy_draws(gate, new):
-    """Let a new gate with `expert_dropout` go on with the random numbers."""
+    """Copy the state of the random numbers of a gate with `expert_dropout`."""
     if getattr(new, "generator", None) is not None:
         new.generator.state.assign(ops.convert_to_numpy(gate.generator.state))
