@@ -11,7 +11,7 @@ from dselectk_keras.utils import Tensor
 
 
 class Results(NamedTuple):
-    """What an epoch comes to, with an axis for the copies.
+    """The results of an epoch, with an axis for the copies.
 
     Args:
         logs: A dict of the metrics over the epoch, by the names of Keras.
@@ -77,8 +77,8 @@ class Program:
         """Call a function that reads variables of the model, for each copy."""
         if not self._on_jax:
             found = []
-            for lane in range(len(state[2][0])):
-                self.write(self.model, state, lane)
+            for copy in range(len(state[2][0])):
+                self.write(self.model, state, copy)
                 found.append(_on_host(function()))
             return np.stack(found)
         import jax  # pyright: ignore[reportMissingImports]
@@ -100,19 +100,19 @@ class Program:
             for parts in zip(*map(self._variables, models), strict=True)
         )
 
-    def write(self, model: Any, state: tuple, lane: int) -> None:
+    def write(self, model: Any, state: tuple, copy: int) -> None:
         """Set the variables of a model to those of one copy."""
         for variables, values in zip(self._variables(model), state, strict=True):
             for variable, value in zip(variables, values, strict=True):
                 # A copy: the next call of the program reuses the memory of the state.
-                variable.assign(np.array(value[lane]))
+                variable.assign(np.array(value[copy]))
 
-    def replace(self, state: tuple, lane: int) -> tuple:
+    def replace(self, state: tuple, copy: int) -> tuple:
         """Replace the variables of one copy by those of the model."""
         state = tuple(list(map(np.array, part)) for part in state)
         for variables, values in zip(self._variables(self.model), state, strict=True):
             for variable, value in zip(variables, values, strict=True):
-                value[lane] = _on_host(variable)
+                value[copy] = _on_host(variable)
         return state
 
     def assign(self, state: tuple, values: Mapping[int, Any]) -> tuple:
@@ -136,8 +136,8 @@ class Program:
             return self._epoch(is_training, batch_size)(state, order, data)
         model, logs, metrics, last = self.model, [], [], {}
         step = model.train_on_batch if is_training else model.test_on_batch
-        for lane, rows in enumerate(order):
-            self.write(model, state, lane)
+        for copy, rows in enumerate(order):
+            self.write(model, state, copy)
             model.reset_metrics()
             # Keras resets the metrics before each of these steps, and `fit` does not.
             model.reset_metrics = lambda: None
@@ -148,7 +148,7 @@ class Program:
                 del model.reset_metrics
             logs.append(last)
             metrics.append(list(map(_on_host, model.metrics_variables)))
-            state = self.replace(state, lane)
+            state = self.replace(state, copy)
         logs = keras.tree.map_structure(lambda *own: np.array(own), *logs)
         metrics = [np.stack(same) for same in zip(*metrics, strict=True)]
         return state, Results(logs, metrics)

@@ -239,7 +239,7 @@ def _copies(seeds, settings):
 
 
 class _Run(NamedTuple):
-    """How each copy is trained; `progress` is a callback that counts epochs."""
+    """The training of each copy; `progress` is a callback that counts epochs."""
 
     train: tuple
     validation: tuple | None
@@ -284,11 +284,11 @@ class _Run(NamedTuple):
             text = program.text(program.read([copy.model]), self.rows(given[0]), *given)
             groups.setdefault(text, (program, run, []))[-1].append(copy)
         for program, run, group in groups.values():
-            lanes: Any = vectorize
+            at_once: Any = vectorize
             if vectorize == "auto":
-                lanes = 1 if jax.default_backend() == "cpu" else len(group)
-            for first in range(0, len(group), lanes):
-                run.scan(program, group[first : first + lanes])
+                at_once = 1 if jax.default_backend() == "cpu" else len(group)
+            for first in range(0, len(group), at_once):
+                run.scan(program, group[first : first + at_once])
 
     @staticmethod
     def rows(data, copies=1):
@@ -387,12 +387,12 @@ def _create_variables(model, arrays, batch_size):
     model.optimizer.build(model.trainable_variables)
 
 
-def _logs(model, found, lane):
+def _logs(model, found, number):
     """The results of an epoch, from the metrics' variables."""
     logs = {}
     for prefix, values in found.items():
         for variable, value in zip(model.metrics_variables, values, strict=True):
-            variable.assign(value[lane])
+            variable.assign(value[number])
         results = model.get_metrics_result()
         logs |= {prefix + name: float(value) for name, value in results.items()}
     return logs

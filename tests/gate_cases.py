@@ -4,8 +4,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable
 
-from dselectk_keras.baselines.attentive import AttentiveInputs
-from dselectk_keras.gates import GATES, RouterInputs
+from dselectk_keras.gates import GATES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,11 +51,6 @@ def all_cases():
             raise AssertionError(message)
         cases.extend(own)
     return cases
-
-
-def router_inputs(**inputs):
-    """What a gate looks at: for `"hidden"`, that of an attentive gate."""
-    return (AttentiveInputs if "hidden" in inputs else RouterInputs)(**inputs)
 
 
 def case_named(name):

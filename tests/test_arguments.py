@@ -15,11 +15,11 @@ import types
 import keras
 import numpy as np
 import pytest
-from gate_cases import all_cases, router_inputs
+from gate_cases import all_cases
 from helpers import built, numbers, numpy
 
 import dselectk_keras as dk
-from dselectk_keras.gates import GATES
+from dselectk_keras.gates import GATES, RouterInputs
 from dselectk_keras.models.build import OF_MODEL
 from dselectk_keras.registry import Registry
 
@@ -53,7 +53,7 @@ def use_gate(gate):
         inputs["hidden"] = numbers((BATCH, EXPERTS, DIM))
     mixed = gate(numbers((BATCH, EXPERTS, UNITS)), **inputs, training=True)
     revive(gate)
-    return [mixed, gate.expert_weights(router_inputs(**inputs)), *gate.losses]
+    return [mixed, gate.expert_weights(RouterInputs(**inputs)), *gate.losses]
 
 
 def use_layer(layer):
@@ -336,7 +336,7 @@ def parameters(function):
 
 
 def is_wrong(annotation, value):
-    """Whether a value is certainly wrong for an argument of a type."""
+    """Check whether a value is certainly wrong for an argument of a type."""
     if annotation is float:
         return not isinstance(value, (int, float)) or math.isnan(value)
     kinds = {bool: int, int: int, str: str}
@@ -344,7 +344,7 @@ def is_wrong(annotation, value):
 
 
 def fault(function, arguments, use, name=None, value=None):
-    """What is wrong with a call, of which one argument has a drawn value."""
+    """The fault of a call, of which one argument has a drawn value."""
     made = {
         key: each() if isinstance(each, (type, types.FunctionType)) else each
         for key, each in arguments.items()

@@ -34,13 +34,13 @@ def program(models):
 
 def test_each_copy_takes_the_steps_of_its_own_rows(program, models):
     state, found = program.train(program.read(models), ROWS, DATA)
-    for lane, model in enumerate(models):
-        batches = [X[rows] for rows in np.split(ROWS[lane], [2, 4])]
+    for copy, model in enumerate(models):
+        batches = [X[rows] for rows in np.split(ROWS[copy], [2, 4])]
         logs = [model.train_on_batch(x, x[:, :1], return_dict=True) for x in batches]
         for name in logs[0]:
             expected = np.average([log[name] for log in logs], weights=[2, 2, 1])
-            assert_close(found.logs[name][lane], expected, rtol=1e-5)
-        mine = [each[lane] for each in state[0]]
+            assert_close(found.logs[name][copy], expected, rtol=1e-5)
+        mine = [each[copy] for each in state[0]]
         assert_close(mine, model.trainable_variables, rtol=1e-5)
 
 

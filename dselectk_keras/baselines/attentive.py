@@ -1,33 +1,20 @@
 """The attentive gate."""
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 from keras import ops
 
 from dselectk_keras.gates.dropout import drop_logits
 from dselectk_keras.gates.gate import Gate
+from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
 from dselectk_keras.ops import softmax
 from dselectk_keras.utils import Initializer, Tensor, check_count, get_from
-
-
-class AttentiveInputs(NamedTuple):
-    """What an `AttentiveGate` looks at in one call.
-
-    Args:
-        routing_inputs, examples, valid: See `RouterInputs`.
-        hidden: The experts' hidden outputs, `(batch, n, ...)`.
-    """
-
-    routing_inputs: Tensor = None
-    examples: Tensor = None
-    valid: Tensor = None
-    hidden: Tensor = None
 
 
 @GATES.register("attentive")
@@ -106,7 +93,7 @@ class AttentiveGate(Gate):
         hidden: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
-        inputs = AttentiveInputs(routing_inputs, examples, valid, hidden)
+        inputs = RouterInputs(routing_inputs, examples, valid, hidden)
         return self.mixture(experts, inputs, training)
 
     def build_logits(self) -> None:
@@ -121,7 +108,7 @@ class AttentiveGate(Gate):
 
     def compute_weights(self, inputs, training, step) -> Routing:
         """Compute the softmax of the scaled products of queries and keys."""
-        hidden = getattr(inputs, "hidden", None)
+        hidden = inputs.hidden
         shape = () if hidden is None else tuple(ops.convert_to_tensor(hidden).shape)
         if len(shape) < 3 or shape[1] != self.num_experts:
             raise ValueError(
@@ -134,8 +121,8 @@ class AttentiveGate(Gate):
         if self.num_gates is None:
             query = ops.expand_dims(query, 1)
         # (Q W_k') E' costs less than Q (E W_k)': it forms no key for each expert.
-        seen = ops.einsum("bgh,geh->bge", query, self._key)
-        logits = ops.einsum("bge,bne->bgn", seen, hidden)
+        query = ops.einsum("bgh,geh->bge", query, self._key)
+        logits = ops.einsum("bge,bne->bgn", query, hidden)
         if self.num_gates is None:
             logits = logits[:, 0]
         logits = logits / math.sqrt(self.units)

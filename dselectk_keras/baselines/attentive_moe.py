@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.baselines.attentive import AttentiveGate, AttentiveInputs
+from dselectk_keras.baselines.attentive import AttentiveGate
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.record import record_call
@@ -66,24 +66,24 @@ class AttentiveMoE(MoE):
         super().build_parts(inputs_shape, routing_shape)
 
     def combine(
-        self, inputs: Tensor, seen: RouterInputs, training: bool | None
+        self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
         """Evaluate the experts, and then the gate."""
         if not self._is_attentive:
-            return super().combine(inputs, seen, training)
+            return super().combine(inputs, router_inputs, training)
         outputs, hidden = self._call_experts(inputs, training)
-        routing = self.gate.route(AttentiveInputs(*seen, hidden), training)
+        routing = self.gate.route(router_inputs._replace(hidden=hidden), training)
         outputs = self.summed(outputs)
         mixture = ops.cast(routing.mix(outputs), self.gate.compute_dtype)
         record_call(self.gate, routing, outputs, mixture)
         return mixture
 
-    def compute_weights(self, inputs: Tensor, seen: RouterInputs) -> Tensor:
+    def inference_weights(self, inputs: Tensor, router_inputs: RouterInputs) -> Tensor:
         """Compute the weights at inference (see `GatedExperts`)."""
         if not self._is_attentive:
-            return super().compute_weights(inputs, seen)
+            return super().inference_weights(inputs, router_inputs)
         _, hidden = self._call_experts(inputs)
-        return self.gate.expert_weights(AttentiveInputs(*seen, hidden))
+        return self.gate.expert_weights(router_inputs._replace(hidden=hidden))
 
     @property
     def _is_attentive(self):

@@ -16,9 +16,9 @@ from dselectk_keras.gates.inputs import (
     as_arguments,
     check_built,
     check_is_shape,
+    complete_inputs,
     count_experts,
     count_features,
-    router_inputs,
 )
 from dselectk_keras.gates.record import record_call
 from dselectk_keras.gates.routing import Routing
@@ -389,7 +389,7 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
 
     def _routing(self, inputs, training):
         """Compute the weights, and complete the value of the subclass."""
-        inputs = router_inputs(self, inputs)
+        inputs = complete_inputs(self, inputs)
         routing = self.compute_weights(inputs, bool(training), self.step)
         return routing._replace(
             per_example=inputs.routing_inputs is not None,

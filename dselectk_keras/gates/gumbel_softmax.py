@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.inputs import router_inputs
+from dselectk_keras.gates.inputs import complete_inputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
@@ -115,7 +115,7 @@ class GumbelSoftmaxGate(Gate):
 
     def expected_nonzeros(self, routing_inputs: Tensor = None) -> Tensor:
         r"""Compute the expected number of open experts in training, $\sum_i \psi_i$."""
-        z = self._z(router_inputs(self, routing_inputs).routing_inputs)
+        z = self._z(complete_inputs(self, routing_inputs).routing_inputs)
         return ops.sum(ops.sigmoid(z), axis=-1)
 
     def _mostly_open(self, shape, dtype=None):

@@ -1,4 +1,4 @@
-"""What a gate looks at, its arguments and their shapes."""
+"""The inputs of a gate, their checks and shapes."""
 
 from typing import Any, NamedTuple
 
@@ -9,27 +9,29 @@ from dselectk_keras.utils import Tensor
 
 
 class RouterInputs(NamedTuple):
-    """What a gate looks at in one call.
+    """The inputs of a gate in one call.
 
     Args:
         routing_inputs: The inputs of a per-example gate; `None` for a static one.
-        examples: What `SampleSimilarityRegularizer` compares; by default, the routing
-            inputs.
+        examples: The examples that `SampleSimilarityRegularizer` compares; by default,
+            the routing inputs.
         valid: Which examples count, booleans `(batch,)`; `None` is all.
+        hidden: The experts' hidden outputs, `(batch, n, ...)`, of an `AttentiveGate`.
     """
 
     routing_inputs: Tensor = None
     examples: Tensor = None
     valid: Tensor = None
+    hidden: Tensor = None
 
 
-def router_inputs(gate: Any, inputs: Any) -> Any:
-    """Check what a gate looks at, routing inputs or `RouterInputs`, and complete it.
+def complete_inputs(gate: Any, inputs: Any) -> RouterInputs:
+    """Check the inputs of a gate, routing inputs or `RouterInputs`, and complete them.
 
     Ids `(batch,)` get an axis of features, and the examples as many axes as the routing
-    inputs have. A static gate looks at nothing.
+    inputs have. A static gate has no inputs.
     """
-    if not hasattr(inputs, "routing_inputs"):
+    if not isinstance(inputs, RouterInputs):
         inputs = RouterInputs(inputs)
     x, examples = inputs.routing_inputs, inputs.examples
     check_built(gate)

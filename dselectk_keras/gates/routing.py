@@ -1,4 +1,4 @@
-"""What a gate says about one call."""
+"""The result of one call of a gate."""
 
 from typing import Any, NamedTuple
 

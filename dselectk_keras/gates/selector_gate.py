@@ -11,7 +11,7 @@ from keras import ops
 from dselectk_keras._keras import all_layers
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.given_weights import one_expert_each
-from dselectk_keras.gates.inputs import router_inputs
+from dselectk_keras.gates.inputs import complete_inputs
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import keep_largest, softmax
 from dselectk_keras.regularizers import EntropyRegularizer
@@ -138,7 +138,7 @@ class SelectorGate(Gate, abc.ABC):
         return factor, since >= 0.0
 
     def decide_between(self, begin: int, end: int) -> None:
-        """Let per-example selectors narrow between two steps, and decide at the end."""
+        """Make per-example selectors narrow between two steps, and then decide."""
         self.deciding.assign([begin, end])
 
     def largest_mass(self) -> np.ndarray:
@@ -149,7 +149,7 @@ class SelectorGate(Gate, abc.ABC):
         return np.sort(weights, axis=-1)[..., -self.num_nonzeros :].sum(axis=-1)
 
     def decide(self, optimizer: Any = None) -> np.ndarray:
-        """Let a static gate keep its k largest weights, one for each selector.
+        """Keep the k largest weights of a static gate, one for each selector.
 
         If all weights of a gate are 0, its selectors choose the experts that are
         nearest. A gate with NaN stays as it is. Returns the part of the weight that is
@@ -177,7 +177,7 @@ class SelectorGate(Gate, abc.ABC):
 
     @property
     def has_decided(self) -> bool:
-        """Whether each selector is exactly one expert, in this and all later steps."""
+        """True if each selector is exactly one expert, in this and all later steps."""
         if not self.built or self.per_example:
             # In NumPy, since callbacks ask after each epoch.
             end = int(ops.convert_to_numpy(self.deciding)[1]) if self.built else 0
@@ -218,7 +218,7 @@ class SelectorGate(Gate, abc.ABC):
 
     def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
         """Compute the weights of each selector, `([batch,] [num_gates,] k, n)`."""
-        z = self._z(router_inputs(self, routing_inputs).routing_inputs)
+        z = self._z(complete_inputs(self, routing_inputs).routing_inputs)
         return self.compute_selectors(self._codes(z, self.step))
 
 

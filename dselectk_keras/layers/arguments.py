@@ -1,6 +1,5 @@
 """Arguments that several layers read in the same way."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from dselectk_keras.experts import ExpertBank, Experts
@@ -20,15 +19,16 @@ def as_bank(experts: Any, shared_input: bool = True) -> ExpertBank:
     return experts
 
 
-def task_names(tasks: int | Sequence[str]) -> list[str]:
-    """List the names of tasks that are given by their number or by name."""
+def task_names(tasks: Any) -> list[str]:
+    """List the names of tasks: of a number of them, a list of names, or of `Task`."""
     if not isinstance(tasks, (list, tuple)):
         number = check_count("tasks", tasks, maximum=MAX_EXPERTS)
         return [f"task_{i}" for i in range(number)]
-    are_names = all(isinstance(task, str) for task in tasks)
-    if not tasks or not are_names or len(set(tasks)) < len(tasks):
+    names = [getattr(task, "name", task) for task in tasks]
+    are_names = all(isinstance(name, str) for name in names)
+    if not names or not are_names or len({*names}) < len(names):
         raise ValueError(
-            "`tasks` must be a number, or a list of one or more unique names. "
-            f"Received: tasks={list(tasks)}."
+            "`tasks` must be a number, or a list of one or more `Task` or unique "
+            f"names. Received: tasks={names}."
         )
-    return list(tasks)
+    return names

@@ -1,6 +1,5 @@
 """Customized gate control: shared experts, and experts of each task."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -52,7 +51,7 @@ class CGC(GatedExperts):
         gate: A gate that is not built yet. The layer has a copy of it with one gate
             per task. Its weights are for the shared experts first, then for the
             experts of the task.
-        tasks: The number of tasks, or a list of their names.
+        tasks: The number of tasks, or a list of their names or of `Task`.
         num_task_experts: $s$, the number of task experts per task.
         per_example: Whether the weights depend on the inputs. With `"by_gate"`, each
             task has its own routing inputs, `(batch, tasks, features)`. Those of the
@@ -96,7 +95,7 @@ class CGC(GatedExperts):
         self,
         experts: Any,
         gate: Any,
-        tasks: int | Sequence[str],
+        tasks: Any,
         num_task_experts: int = 1,
         per_example: bool | str = False,
         shared_gate: Any = None,
@@ -115,7 +114,8 @@ class CGC(GatedExperts):
                 f"Received: {shared_gate!r} with num_gates="
                 f"{getattr(shared_gate, 'num_gates', None)}."
             )
-        self.tasks = tasks if isinstance(tasks, (list, tuple)) else len(self.task_names)
+        listed = isinstance(tasks, (list, tuple))
+        self.tasks = self.task_names if listed else len(self.task_names)
         self.num_task_experts = num_task_experts = check_count(
             "num_task_experts", num_task_experts, 0, MAX_EXPERTS
         )
@@ -127,7 +127,7 @@ class CGC(GatedExperts):
 
     @property
     def stacked_inputs(self) -> bool:
-        """Whether every task has its own input."""
+        """True if every task has its own input."""
         return not self.experts.shared_input
 
     def build(self, inputs_shape: Shape, routing_inputs_shape: Any = None) -> None:
@@ -165,13 +165,13 @@ class CGC(GatedExperts):
             self.shared_gate.build_for((None, total), for_shared)
 
     def combine(
-        self, inputs: Tensor, seen: RouterInputs, training: bool | None
+        self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
         """Evaluate all experts once, and mix them for every task."""
-        for_tasks, for_shared = self._by_gate(seen)
+        for_tasks, for_shared = self._by_gate(router_inputs)
         n = self.experts.num_experts
         routing = self.gate.route(for_tasks, training)
-        shared, own = self._outputs(inputs, seen.valid, training)
+        shared, own = self._outputs(inputs, router_inputs.valid, training)
         mixtures = routing.part(0, n).mix(shared)
         if own is not None:
             mixtures = mixtures + self._mix_own(own, routing.part(n).weights)
@@ -196,18 +196,18 @@ class CGC(GatedExperts):
             ops.reshape(experts, (-1, num_tasks, s, *ops.shape(experts)[2:])),
         )
 
-    def compute_weights(self, inputs: Tensor, seen: RouterInputs) -> Tensor:
+    def inference_weights(self, inputs: Tensor, router_inputs: RouterInputs) -> Tensor:
         """Compute the weights of the tasks' gates (see `GatedExperts`)."""
-        return super().compute_weights(inputs, self._by_gate(seen)[0])
+        return super().inference_weights(inputs, self._by_gate(router_inputs)[0])
 
-    def _by_gate(self, seen):
-        """Split what the tasks' gates look at, and what the shared gate looks at."""
+    def _by_gate(self, router_inputs):
+        """Split the inputs into those of the tasks' gates and of the shared gate."""
         if self.per_example != BY_GATE:
-            return seen, seen
-        x, num_tasks = seen.routing_inputs, len(self.task_names)
+            return router_inputs, router_inputs
+        x, num_tasks = router_inputs.routing_inputs, len(self.task_names)
         return (
-            seen._replace(routing_inputs=x[:, :num_tasks]),
-            seen._replace(routing_inputs=x[:, -1]),
+            router_inputs._replace(routing_inputs=x[:, :num_tasks]),
+            router_inputs._replace(routing_inputs=x[:, -1]),
         )
 
     def _outputs(self, inputs, valid, training):

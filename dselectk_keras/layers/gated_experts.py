@@ -162,35 +162,36 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
     ) -> Any:
         """Evaluate the experts and combine them, for all positions as one batch."""
         # Keras passes the first mask if there is one tensor, and else the others.
-        mask = inputs_mask if mask is None else mask
-        flat, seen = self._seen(inputs, routing_inputs, mask, routing_inputs_mask)
-        combined = self.combine(flat, seen, training)
+        masks = inputs_mask if mask is None else mask, routing_inputs_mask
+        flat, router_inputs = self._flattened_inputs(inputs, routing_inputs, *masks)
+        combined = self.combine(flat, router_inputs, training)
         return self.arrange(self.unflatten(combined, inputs))
 
-    def _seen(self, inputs, routing_inputs, mask, routing_mask):
-        """Compute what the experts and the gate see, with zeros in place of padding."""
+    def _flattened_inputs(self, inputs, routing_inputs, mask, routing_mask):
+        """Compute the inputs of the experts and of the gate, with zeros as padding."""
         if mask is not None and len(mask.shape) == self.num_routed_axes:
             routing_mask = mask
         paddings = Padding(mask), Padding(routing_mask)
         inputs = paddings[0].clear(inputs)
         if routing_inputs is not None:
             routing_inputs = paddings[1].clear(routing_inputs)
-        seen = self.gate_inputs(inputs, routing_inputs, *paddings)
+        router_inputs = self.gate_inputs(inputs, routing_inputs, *paddings)
         flat = self.flatten(inputs)
-        if seen.valid is not None and not isinstance(self.experts, DenseExperts):
+        valid = router_inputs.valid
+        if valid is not None and not isinstance(self.experts, DenseExperts):
             # Layers such as `BatchNormalization` leave padding out.
-            flat = with_mask(flat, seen.valid)
-        return flat, seen
+            flat = with_mask(flat, valid)
+        return flat, router_inputs
 
     @abc.abstractmethod
     def combine(
-        self, inputs: Tensor, seen: RouterInputs, training: bool | None
+        self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
         """Evaluate the experts and combine them.
 
         Args:
             inputs: The inputs of the experts, with one axis for all routed positions.
-            seen: What the gate looks at, the result of `gate_inputs`.
+            router_inputs: The inputs of the gate, the result of `gate_inputs`.
             training: Passed on to the experts and the gate.
         """
 
@@ -216,7 +217,7 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
 
     @property
     def has_gate_axis(self) -> bool:
-        """Whether the outputs have an axis for the gates."""
+        """True if the outputs have an axis for the gates."""
         return self.gate.num_gates is not None
 
     def flatten(self, tensor: Tensor) -> Tensor:
@@ -244,7 +245,7 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         padding: Padding = NO_PADDING,
         routing_padding: Padding = NO_PADDING,
     ) -> RouterInputs:
-        """Compute what the gate looks at; the padding is that of the inputs."""
+        """Compute the inputs of the gate; the padding is that of the inputs."""
         if not self.per_example:
             if routing_inputs is not None:
                 raise ValueError(
@@ -286,12 +287,13 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
             )
         inputs, *rest = as_arguments(inputs, routing_inputs)
         tensors = inputs, *(rest or [None])
-        weights = self.compute_weights(*self._seen(*tensors, *map(mask_of, tensors)))
+        flat = self._flattened_inputs(*tensors, *map(mask_of, tensors))
+        weights = self.inference_weights(*flat)
         return self.unflatten(weights, inputs)
 
-    def compute_weights(self, inputs: Tensor, seen: RouterInputs) -> Tensor:
+    def inference_weights(self, inputs: Tensor, router_inputs: RouterInputs) -> Tensor:
         """Compute the weights at inference; the arguments are those of `combine`."""
-        return self.gate.expert_weights(seen)
+        return self.gate.expert_weights(router_inputs)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""

@@ -1,6 +1,5 @@
 """A mixture of experts for several tasks."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -28,7 +27,7 @@ class MMoE(MoE):
         experts: A bank of experts, or a list of Keras layers.
         gate: A gate that is not built yet. The layer has a copy of it with one gate
             per task, unless `num_gates` is set to 1.
-        tasks: The number of tasks, or a list of their names.
+        tasks: The number of tasks, or a list of their names or of `Task`.
         per_example: Whether the weights depend on the inputs, as in the MMoE paper.
             With `"by_gate"`, each task has its own `routing_inputs`, `(batch, tasks,
             features)`.
@@ -69,7 +68,7 @@ class MMoE(MoE):
         self,
         experts: Any,
         gate: Any,
-        tasks: int | Sequence[str],
+        tasks: Any,
         per_example: bool | str = False,
         routing_network: Any = None,
         dispatch: Any = "auto",
@@ -83,7 +82,8 @@ class MMoE(MoE):
             gate = gate.with_num_gates(len(self.task_names))
         options = per_example, routing_network, dispatch, sum_features, side_by_side
         super().__init__(experts, gate, *options, **kwargs)
-        self.tasks = tasks if isinstance(tasks, (list, tuple)) else len(self.task_names)
+        listed = isinstance(tasks, (list, tuple))
+        self.tasks = self.task_names if listed else len(self.task_names)
         check_flags(stacked=stacked)
         self.stacked = stacked
 
@@ -107,5 +107,5 @@ class MMoE(MoE):
 
     @property
     def has_gate_axis(self) -> bool:
-        """Whether the outputs have an axis for the tasks."""
+        """True if the outputs have an axis for the tasks."""
         return self.stacked

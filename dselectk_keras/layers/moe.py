@@ -164,13 +164,13 @@ class MoE(GatedExperts):
             self.num_dropped = add_counter(self, "num_dropped")
 
     def combine(
-        self, inputs: Tensor, seen: RouterInputs, training: bool | None
+        self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
         """Evaluate the experts and mix them (see `GatedExperts`)."""
         outputs = None
         # Inputs: (b, ..., d). Weights: ([b,] [g,] n).
         if self._dispatches and not is_symbolic(inputs):
-            routing = self.gate.route(seen, training)
+            routing = self.gate.route(router_inputs, training)
             always = self.gate.max_experts() is not None
             # (b, [g,] ..., units)
             mixture, dropped = routing.dispatch(
@@ -184,7 +184,7 @@ class MoE(GatedExperts):
         else:
             # (b, n, ..., units), or with `sum_features` (b, n, ..., 1)
             outputs = self.summed(self.experts(inputs, training=training))
-            routing = self.gate.route(seen, training)
+            routing = self.gate.route(router_inputs, training)
             if self.side_by_side:
                 # (b, [g,] ..., k * units)
                 mixture = put_side_by_side(outputs, self.gate.choices)

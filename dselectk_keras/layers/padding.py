@@ -9,7 +9,7 @@ from dselectk_keras.utils import Tensor
 
 
 class Padding(NamedTuple):
-    """Which positions of a tensor count.
+    """The positions of a tensor that count.
 
     Args:
         mask: Booleans for the leading axes, `(batch,)`, `(batch, length)` or more;

@@ -103,10 +103,10 @@ class SmearExperts(GatedExperts):
         self.experts.check_mergeable()
 
     def combine(
-        self, inputs: Tensor, seen: RouterInputs, training: bool | None
+        self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
         """Merge the experts' parameters, and apply them (see `GatedExperts`)."""
-        routing = self.gate.route(seen, training)
+        routing = self.gate.route(router_inputs, training)
         merged = routing.merge(self.experts, inputs, self.per_layer, training)
         merged = ops.cast(merged, self.compute_dtype)
         record_call(self.gate, routing, None, merged)
@@ -123,5 +123,5 @@ class SmearExperts(GatedExperts):
 
     @property
     def has_gate_axis(self) -> bool:
-        """Whether the outputs have an axis for the gates."""
+        """True if the outputs have an axis for the gates."""
         return super().has_gate_axis and not self.per_layer

@@ -7,11 +7,11 @@ import keras
 
 from dselectk_keras.experts import DenseExperts, ExpertBank
 from dselectk_keras.gates import GATES, Gate
-from dselectk_keras.layers.arguments import as_bank, task_names
+from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.layers.gated_experts import BY_GATE
 from dselectk_keras.models.architectures import ARCHITECTURES
 from dselectk_keras.models.multitask_model import MultitaskModel
-from dselectk_keras.models.task import Task
+from dselectk_keras.models.task import as_tasks
 from dselectk_keras.models.towers import add_towers
 from dselectk_keras.utils import check_choice, check_count, check_flags
 
@@ -94,7 +94,7 @@ def build_multitask_model(
     check_flags(stacked=stacked)
     check_choice("per_example", per_example, (True, False, BY_GATE))
     share = ARCHITECTURES.find(architecture)
-    tasks = _as_tasks(tasks)
+    tasks = as_tasks(tasks)
     if isinstance(experts, numbers.Integral):
         experts = DenseExperts(experts, [64])
     if isinstance(gate, str):
@@ -107,19 +107,6 @@ def build_multitask_model(
     outputs = add_towers(mixtures, tasks, stacked)
     name = f"{architecture}_model"
     return MultitaskModel(model_inputs, outputs, tasks=tasks, name=name, **of_model)
-
-
-def _as_tasks(tasks):
-    if not isinstance(tasks, (list, tuple)):
-        tasks = task_names(tasks)
-    tasks = [Task(task) if isinstance(task, str) else task for task in tasks]
-    if not all(isinstance(task, Task) for task in tasks):
-        raise ValueError(
-            "`tasks` must be a list of `Task` objects or names, or a number. "
-            f"Received: {tasks}."
-        )
-    task_names([task.name for task in tasks])  # They must be unique.
-    return tasks
 
 
 def _as_features(inputs):

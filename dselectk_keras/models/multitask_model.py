@@ -3,7 +3,6 @@
 import inspect
 import re
 import types
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -12,7 +11,6 @@ from keras import ops
 from dselectk_keras._keras import all_layers, compile_arguments, track_layer
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates.chosen import warn_if_random
-from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.models.check_labels import (
     check_has_tasks,
     check_labels,
@@ -21,7 +19,7 @@ from dselectk_keras.models.check_labels import (
 from dselectk_keras.models.columns import as_inputs, as_labels
 from dselectk_keras.models.grouped import by_group, by_name, graph_by_group
 from dselectk_keras.models.label_reader import in_order, make_readers
-from dselectk_keras.models.task import Task
+from dselectk_keras.models.task import as_tasks
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.models.task_metrics import TaskMetrics
 from dselectk_keras.utils import check_keywords
@@ -67,7 +65,8 @@ class MultitaskModel(keras.Model):
     Args:
         *args: The inputs, as for `keras.Model`, and the outputs: a dict with those of
             each task, or one tensor.
-        tasks: The tasks, in the order of the outputs. `None` is a model that only
+        tasks: The tasks, in the order of the outputs: a list of `Task`; or a list of
+            names, or a number, for regression tasks. `None` is a model that only
             predicts.
         label_average: What $n_t$ is in training: the number of examples in the batch
             (`"batch"`), or of labels of the task in the batch (`"labels"`).
@@ -84,7 +83,7 @@ class MultitaskModel(keras.Model):
     def __init__(
         self,
         *args: Any,
-        tasks: Sequence[Task | dict] | None = None,
+        tasks: Any = None,
         label_average: str = "batch",
         task_weighting: Any = None,
         **kwargs: Any,
@@ -104,16 +103,8 @@ class MultitaskModel(keras.Model):
 
     def _checked(self, tasks):
         """Convert the tasks, or raise an error if they do not fit the outputs."""
-        known = isinstance(tasks, (list, tuple)) and tasks
-        if not known or not all(isinstance(task, (Task, dict)) for task in tasks):
-            raise ValueError(
-                "`tasks` must be a list of one or more `Task` objects. "
-                f"Received: tasks={tasks!r}."
-            )
-        tasks = tuple(
-            Task.from_config(task) if isinstance(task, dict) else task for task in tasks
-        )
-        names, outputs = task_names([task.name for task in tasks]), self.output
+        tasks, outputs = as_tasks(tasks), self.output
+        names = [task.name for task in tasks]
         fits = (
             {*names} <= {*outputs}
             if isinstance(outputs, dict)

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 
 from dselectk_keras._keras import settings
+from dselectk_keras.layers.arguments import task_names
 from dselectk_keras.utils import (
     check_choice,
     check_count,
@@ -143,7 +144,7 @@ class Task:
 
     @property
     def sums_features(self) -> bool:
-        """Whether the tower is the sum of the mixture's features."""
+        """True if the tower is the sum of the mixture's features."""
         return self.tower == "sum"
 
     @property
@@ -167,6 +168,24 @@ class Task:
         deserialize = keras.saving.deserialize_keras_object
         objects = {name: deserialize(config[name]) for name in ("loss", "metrics")}
         return cls(**{**config, **objects})
+
+
+def as_tasks(tasks: Any) -> tuple[Task, ...]:
+    """List tasks: a number of them, or a list of `Task`, of names, or of configs.
+
+    Tasks that have only a name are regressions.
+    """
+    if not isinstance(tasks, (list, tuple)):
+        tasks = task_names(tasks)
+    kinds = {str: Task, dict: Task.from_config}
+    found = tuple(kinds.get(type(task), lambda same: same)(task) for task in tasks)
+    if not all(isinstance(task, Task) for task in found):
+        raise ValueError(
+            "`tasks` must be a list of `Task` objects or names, or a number. "
+            f"Received: {tasks}."
+        )
+    task_names(found)  # They must be unique.
+    return found
 
 
 def group_tasks(tasks: Sequence[Task]) -> dict[str, list[int]]:

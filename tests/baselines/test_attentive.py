@@ -12,7 +12,7 @@ from helpers import numbers, numpy, refusals, reloaded, softmax, spread
 from keras import layers, ops
 
 import dselectk_keras as dk
-from dselectk_keras.baselines.attentive import AttentiveInputs
+from dselectk_keras.gates import RouterInputs
 
 CASES = [Case("attentive", partial(dk.AttentiveGate, 2), looks=("hidden",), dense=True)]
 N, BATCH, DIM, HIDDEN, UNITS = 3, 4, 5, 6, 2
@@ -39,7 +39,7 @@ def test_weights_by_hand():
     gate.set_weights([np.ones((1, 4)), np.ones((1, 1, 4))])
     # Q K' = 4 x h, over sqrt(4): the logits are 0 and 2 x log 3 / 2.
     hidden = np.array([[[0.0], [np.log(3.0) / 2]]] * 2, "float32")
-    inputs = AttentiveInputs([[1.0], [-1.0]], hidden=hidden)
+    inputs = RouterInputs([[1.0], [-1.0]], hidden=hidden)
     weights = numpy(gate.expert_weights(inputs))
     assert_close(weights, [[0.25, 0.75], [0.75, 0.25]], rtol=1e-5)
 
@@ -48,11 +48,11 @@ def test_equals_attention_with_the_same_kernels():
     gate = attentive()
     query, key = map(numpy, gate.trainable_weights)
     expected = attention(X, H, query, key[0])
-    assert_close(gate.expert_weights(AttentiveInputs(X, hidden=H)), expected, rtol=1e-4)
+    assert_close(gate.expert_weights(RouterInputs(X, hidden=H)), expected, rtol=1e-4)
     mixed = np.einsum("bn,bnh->bh", expected, EXPERTS)
     assert_close(gate(EXPERTS, X, hidden=H), mixed, rtol=1e-4, atol=1e-6)
     # Hidden outputs of any rank are flattened.
-    inputs = AttentiveInputs(X, hidden=H.reshape(BATCH, N, 3, 2))
+    inputs = RouterInputs(X, hidden=H.reshape(BATCH, N, 3, 2))
     assert_close(attentive(hidden=(3, 2)).expert_weights(inputs), expected, rtol=1e-4)
 
 
@@ -61,12 +61,12 @@ def test_several_gates_are_the_gates_side_by_side(own_inputs):
     gate = attentive(num_gates=2)
     query, key = map(numpy, gate.trainable_weights)
     x = numbers((BATCH, 2, DIM)) if own_inputs else X
-    weights = numpy(gate.expert_weights(AttentiveInputs(x, hidden=H)))
+    weights = numpy(gate.expert_weights(RouterInputs(x, hidden=H)))
     assert weights.shape == (BATCH, 2, N)
     single = attentive()
     for g in range(2):
         single.set_weights([query.reshape(DIM, 2, UNITS)[:, g], key[[g]]])
-        inputs = AttentiveInputs(x[:, g] if own_inputs else x, hidden=H)
+        inputs = RouterInputs(x[:, g] if own_inputs else x, hidden=H)
         assert_close(weights[:, g], single.expert_weights(inputs), rtol=1e-4)
 
 
@@ -160,7 +160,7 @@ def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
     regularizer = dk.SampleSimilarityRegularizer(1.0, 1.0)
     gate = attentive(weights_regularizer=regularizer)
     gate(EXPERTS, X, hidden=H, training=True)
-    weights = numpy(gate.expert_weights(AttentiveInputs(X, hidden=H)))
+    weights = numpy(gate.expert_weights(RouterInputs(X, hidden=H)))
     expected = regularizer((weights, X))
     assert_close(gate.losses[0], expected, rtol=1e-5)
 

@@ -1,4 +1,4 @@
-"""What every gate keeps to, whatever its paper.
+"""The contract that every gate keeps, whatever its paper.
 
 Each gate's own test module hands in its cases (see `gate_cases.Case`).
 """
@@ -13,13 +13,13 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal, dtype_of
-from gate_cases import all_cases, case_named, router_inputs
+from gate_cases import all_cases, case_named
 from helpers import dtype_policy, floatx, numbers, numpy, spread, weight_gradients
 from jobs import run_python
 from keras import ops
 
 import dselectk_keras as dk
-from dselectk_keras.gates import GATES
+from dselectk_keras.gates import GATES, RouterInputs
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.record import recording
 from dselectk_keras.gates.selector_gate import SelectorGate
@@ -57,7 +57,7 @@ one_and_several = pytest.mark.parametrize("num_gates", [None, 3], ids=["one", "t
 
 
 def seen(look, num_experts=5, batch=BATCH):
-    """What the gate looks at: call arguments beside the experts."""
+    """Call arguments of a gate beside the experts."""
     if look is None:
         return {}
     if look == "ids":
@@ -85,7 +85,7 @@ def build(gate, look, num_experts=5):
 @pytest.mark.parametrize(("num_gates", "num_experts"), [(None, 4), (3, 5)])
 def test_weights_lie_on_the_simplex_in_float32(case, look, num_gates, num_experts):
     gate = build(case.make(num_gates=num_gates, dtype="float16"), look, num_experts)
-    weights = gate.expert_weights(router_inputs(**seen(look, num_experts)))
+    weights = gate.expert_weights(RouterInputs(**seen(look, num_experts)))
     shape = (*[BATCH] * bool(look), *[3] * (num_gates is not None), num_experts)
     assert weights.shape == shape
     assert dtype_of(weights) == "float32"
@@ -120,7 +120,7 @@ def assert_mixes(gate, look, num_gates, trailing):
     # One tensor of scalar experts is refused.
     forms = (listed, stacked) if trailing else (listed,)
     outputs = [numpy(gate(experts, **seen(look))) for experts in forms]
-    weights = numpy(gate.expert_weights(router_inputs(**seen(look))))
+    weights = numpy(gate.expert_weights(RouterInputs(**seen(look))))
     rows = "b" if look else ""
     gates = "" if num_gates is None else "g"
     wanted = np.einsum(f"{rows}{gates}n,bn...->b{gates}...", weights, stacked)
@@ -279,7 +279,7 @@ def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
     gate = build(case.make(num_gates=num_gates), look)
     # Examples that all keep the same experts.
     inputs = {name: np.repeat(x[:1], MANY, axis=0) for name, x in seen(look).items()}
-    weights = numpy(gate.expert_weights(router_inputs(**inputs)))
+    weights = numpy(gate.expert_weights(RouterInputs(**inputs)))
     gradients = trained_gradients(gate, experts_of(batch=MANY), inputs, training=False)
     for name, found in gradients.items():
         if name.startswith(case.training_only):
@@ -300,9 +300,9 @@ def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
 )
 def test_nan_in_an_example_shows_in_its_weights_alone(name):
     gate, inputs = build(case_named(name).make(), "x"), seen("x")
-    wanted = numpy(gate.expert_weights(router_inputs(**inputs)))
+    wanted = numpy(gate.expert_weights(RouterInputs(**inputs)))
     inputs["routing_inputs"][1] = np.nan
-    found = numpy(gate.expert_weights(router_inputs(**inputs)))
+    found = numpy(gate.expert_weights(RouterInputs(**inputs)))
     assert np.isnan(found[1]).any()
     assert_equal(found[[0, 2, 3]], wanted[[0, 2, 3]])
 
@@ -319,7 +319,7 @@ def test_penalties_come_in_order_and_in_training_only(case, look, num_gates):
         gate(experts, **inputs, training=training)
         assert gate.losses == []
     assert int(gate.step) == 0
-    penalties = gate.report(router_inputs(**inputs))["penalties"]
+    penalties = gate.report(RouterInputs(**inputs))["penalties"]
     assert list(penalties) == list(case.penalties)
     for step in (1, 2):
         gate(experts, **inputs, training=True)
@@ -334,7 +334,7 @@ def test_the_report_has_the_penalties_of_the_present_step(case, look):
         return  # Without noise, the penalties are others.
     for _ in range(2):
         gate(experts_of(), **seen(look), training=True)
-        wanted = gate.report(router_inputs(**seen(look)))["penalties"].values()
+        wanted = gate.report(RouterInputs(**seen(look)))["penalties"].values()
         assert_equal(gate.losses, wanted)
 
 
@@ -371,7 +371,7 @@ def test_the_weights_regularizer_sees_the_weights_of_the_batch(look, num_gates):
     gate = dk.SoftmaxGate(weights_regularizer=importance, num_gates=num_gates)
     build(gate, look)
     gate(experts_of(), **seen(look), training=True)
-    weights = numpy(gate.expert_weights(router_inputs(**seen(look))))
+    weights = numpy(gate.expert_weights(RouterInputs(**seen(look))))
     total = weights.sum(axis=0) if look else weights
     variation = total.std(axis=-1) / total.mean(axis=-1)
     assert_close(gate.losses, [0.5 * variation.sum()], rtol=1e-4)
@@ -405,10 +405,10 @@ def test_a_record_has_what_each_call_computes(case, look, num_gates):
     assert call.own is None
     assert_equal((call.experts, call.mixture), (experts, mixture))
     report = gate.report(call.routing)
-    wanted = gate.report(router_inputs(**seen(look)))
+    wanted = gate.report(RouterInputs(**seen(look)))
     keras.tree.assert_same_structure(report, wanted)
     assert_equal(*map(keras.tree.flatten, (report, wanted)))
-    assert_equal(report["weights"], gate.expert_weights(router_inputs(**seen(look))))
+    assert_equal(report["weights"], gate.expert_weights(RouterInputs(**seen(look))))
     assert (gate.losses, int(gate.step)) == ([], 0)
     for _ in range(2):
         with recording(calls.append):
@@ -425,8 +425,8 @@ def test_weights_draws_and_penalties_are_the_same_in_half_precision(case, look):
     def found(dtype=None, seed=1):
         settings = {"num_gates": None if look else 3, "expert_dropout": 0.4}
         gate = build(case.make(seed=seed, dtype=dtype, **settings), look)
-        weights = gate.route(router_inputs(**seen(look)), training=True).weights
-        plain = gate.expert_weights(router_inputs(**seen(look)))
+        weights = gate.route(RouterInputs(**seen(look)), training=True).weights
+        plain = gate.expert_weights(RouterInputs(**seen(look)))
         values = [weights, plain, *gate.losses]
         assert {*map(dtype_of, values)} == {"float32"}
         return [*map(numpy, values)]
@@ -442,7 +442,7 @@ def test_weights_draws_and_penalties_are_the_same_in_half_precision(case, look):
 
 @every_case_and_look
 def test_training_drops_experts(case, look):
-    rate, inputs = 0.4, router_inputs(**seen(look, batch=MANY))
+    rate, inputs = 0.4, RouterInputs(**seen(look, batch=MANY))
     gate = case.make(expert_dropout=rate, num_gates=None if look else MANY)
     build(gate, look)
     found = numpy(gate.route(inputs, training=True).weights)
@@ -474,7 +474,7 @@ def test_the_z_loss_is_of_dropped_experts_too(case, look):
     gate = case.make(expert_dropout=0.5, num_gates=MANY)
     if not isinstance(gate, LogitGate):
         return  # It has no z-loss.
-    gate.z_reg, none = dk.RouterZRegularizer(1.0), router_inputs()
+    gate.z_reg, none = dk.RouterZRegularizer(1.0), RouterInputs()
     build(gate, look)
     in_training, at_inference = (
         gate.compute_penalties(gate.compute_weights(none, training, gate.step), 1)["z"]

@@ -247,7 +247,7 @@ test_what_cannot_be_is_refused = refusals(
         )
         for given in (3, 1)
     ),
-    (cgc, "one or more unique names", {"tasks": ["a", "a"]}),
+    (cgc, "one or more `Task` or unique", {"tasks": ["a", "a"]}),
     (cgc, "num_task_experts=-1", {"num_task_experts": -1}),
     (cgc, "`gate` must be a gate", lambda: layers.Dense(2)),
     (cgc, "Unrecognized keyword argum", {"routing_network": layers.Dense(2)}),

@@ -1,4 +1,4 @@
-"""What all layers with experts and a gate have in common."""
+"""Properties of all layers with experts and a gate."""
 
 import warnings
 

@@ -15,6 +15,7 @@ from dselectk_keras import (
     MoE,
     SmearExperts,
     SoftmaxGate,
+    Task,
 )
 
 X = numbers((2, 3))
@@ -33,6 +34,9 @@ def test_outputs_are_a_list_a_dict_or_one_tensor():
     assert_equal(MMoE(bank, gate, 2)(X), [stacked[:, 0], stacked[:, 1]])
     named = MMoE(bank, gate, ["b", "a"])(X)
     assert_equal(named, {"b": stacked[:, 0], "a": stacked[:, 1]})
+    layer = MMoE(bank, gate, [Task("b"), Task("a", "binary")])
+    assert_equal(layer(X), named)
+    assert layer.get_config()["tasks"] == ["b", "a"]
 
 
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8, np.array])
@@ -85,7 +89,7 @@ def test_expert_weights_are_those_of_the_gates_which_may_be_one_for_all():
 
 
 test_tasks_that_cannot_be_are_refused = refusals(
-    (mmoe, "a list of one or more unique names", [], ["a", "a"], [1, "a"], [None]),
+    (mmoe, "one or more `Task` or unique names", [], ["a", "a"], [1, "a"], [None]),
     (mmoe, "`tasks` must be a positive integer", 0, 1.5, None),
     (mmoe, r"=3 is needed .* num_gates=2\. Pass a new", (3, 2)),
 )

@@ -21,7 +21,7 @@ TASKS = [dk.Task("a", tower=(4,)), dk.Task("b", tower=(4,))]
 
 
 def num_trained(model):
-    """How many numbers are trained; gates count their steps beside."""
+    """Count the numbers that are trained; gates count their steps beside."""
     return sum(math.prod(variable.shape) for variable in model.trainable_variables)
 
 
@@ -67,7 +67,7 @@ def test_all_architectures_train_in_one_graph():
 
 
 def mixtures_by_hand(architecture, model):
-    """What each of the two towers sees, (batch, tasks, features)."""
+    """The inputs of the two towers, (batch, tasks, features)."""
     if architecture in {"single_task", "l2_constrained", "tensor_factorization"}:
         return numpy(model.layers[1](X))
     if architecture == "cross_stitch":
@@ -424,7 +424,7 @@ test_what_cannot_be_built_is_refused = pytest.mark.backend_independent(
     refusals(
         (make, "'mmmoe'. Known names: single_task, ", {"architecture": "mmmoe"}),
         (make, r"unique names.*: tasks=\['a', 'b',", {"tasks": ["a", "b", "a"]}),
-        (make, "a list of one or more unique names", {"tasks": []}),
+        (make, "a list of one or more `Task` or unique", {"tasks": []}),
         (make, r"`Task` objects or names.*Received: .*, 3\]", {"tasks": ["a", 3]}),
         (make, "`experts` must be a bank", {"experts": layers.Dense(3)}),
         (make, "`num_experts` must be", {"experts": 0}),

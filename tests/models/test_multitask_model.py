@@ -650,6 +650,14 @@ def of_outputs(sizes, tasks):
     return lambda: dk.MultitaskModel(inputs, outputs, tasks=tasks)
 
 
+@pytest.mark.backend_independent
+def test_tasks_may_be_a_number_or_names_as_for_the_builder():
+    for sizes, tasks in (({"a": 1, "b": 1}, ["a", "b"]), (2, 2), (2, ["a", "b"])):
+        model = of_outputs(sizes, tasks)()
+        assert model.tasks == dk.build_multitask_model(3, tasks).tasks
+    assert [task.name for task in of_outputs(2, 2)().tasks] == ["task_0", "task_1"]
+
+
 def with_loss():
     model = make([dk.Task("a"), dk.Task("b")], loss="binary_crossentropy")
     model.fit(X, np.ones((BATCH, 2)), verbose=0)
@@ -660,8 +668,9 @@ def metric_named(name):
 
 
 test_what_cannot_be_is_refused = refusals(
-    (of_outputs({"a": 1}, ()), r"one or more `Task` obj.*tasks=\(\)"),
-    (of_outputs({"a": 1}, ["a"]), r"`Task` objects.*tasks=\['a'\]"),
+    (of_outputs({"a": 1}, ()), r"one or more `Task` or.*tasks=\[\]"),
+    (of_outputs({"a": 1}, ["b"]), r"the tasks \['b'\]"),
+    (of_outputs({"a": 1}, [3]), r"`Task` objects.*Received: \[3\]"),
     (of_outputs({"b": 1}, [dk.Task("a")]), "the names of all tasks, or"),
     (of_outputs(2, [dk.Task("a")]), r"one tensor \(batch, tasks\)"),
     *(
