@@ -98,7 +98,7 @@ def benchmark(backend):
 
 
 def times(found, kind, name, form, other):
-    """How many times as fast as another form a form is, as text: `predict` or `fit`."""
+    """The speed of a form, in multiples of another form's: `predict` or `fit`."""
     if other == "release":
         forms = found["others"].get(f"{name}, release", {}).get("forms")
         if not forms:
@@ -141,7 +141,7 @@ def of_backends():
 
 
 def fastest(found):
-    """How often each backend is the fastest, with all experts evaluated."""
+    """Count how often each backend is the fastest, with all experts evaluated."""
     times = {
         backend: {
             name: workload["forms"]["bank"]["fit_ms"]
@@ -173,7 +173,7 @@ def faster_lists(found):
 
 
 def with_xla(workloads):
-    """What XLA changes on TensorFlow."""
+    """Effects of XLA on TensorFlow."""
     texts = []
     for name, workload in workloads.items():
         forms = workload["forms"]
@@ -315,7 +315,7 @@ def example_plans():
 
 
 def collapse():
-    """What keeps experts alive, measured by scripts/collapse.py."""
+    """Means to keep experts alive, measured by scripts/collapse.py."""
     from collapse import table as lines
 
     path = ROOT / "docs" / "results" / "collapse.json"
@@ -362,7 +362,7 @@ def decoder():
 
 
 def verdicts():
-    """How many claims of each paper have which verdict, by the index of the pages."""
+    """Count the verdicts of each paper's claims, for the index of the pages."""
     from experiments.claims import COUNTED
 
     text = (ROOT / "docs/reproduction/index.md").read_text(encoding="utf-8")

@@ -165,7 +165,7 @@ class CodeLinks(SphinxPostTransform):
 
     @staticmethod
     def inside_link_or_title(node):
-        """Whether a link would be in another link, or in a heading."""
+        """Check whether a link would be in another link, or in a heading."""
         while node := node.parent:
             if isinstance(node, nodes.reference | nodes.title):
                 return True

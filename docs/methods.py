@@ -170,7 +170,7 @@ def first_sentence(thing):
 
 
 def reference(thing):
-    """What the docstring gives as its reference."""
+    """The reference in the docstring."""
     found = re.search(
         r"^Reference:\n((?: +.*\n?|\n)+)", inspect.getdoc(thing), re.MULTILINE
     )

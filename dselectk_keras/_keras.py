@@ -182,7 +182,7 @@ def recomputed(model, tensor, replaced):
 
 
 def restart_slots(optimizer, variable, changed=True):
-    """Let an optimizer forget what it keeps of entries of a variable, such as momentum.
+    """Reset an optimizer's state of entries of a variable, such as momentum.
 
     Otherwise it would undo their change. Moving averages (`use_ema`) begin at the
     present values.
@@ -271,7 +271,7 @@ def settings(function):
 
 
 def track_layer(model, layer):
-    """Let a functional model train a layer that is an attribute of it.
+    """Make a functional model train a layer that is an attribute of it.
 
     Keras 3.12 knows only the layers between its inputs and outputs.
     """

@@ -11,7 +11,7 @@ import keras
 
 
 def is_model_parallel() -> bool:
-    """Whether variables may be split over devices, as by `expert_layout_map`.
+    """Check whether variables may be split over devices, as by `expert_layout_map`.
 
     Computing expert by expert would then send each to all devices.
     """

@@ -74,7 +74,7 @@ def parse(arguments):
 
 
 def parts(backend, options):
-    """What is run for a backend, one process each: lists of names."""
+    """List what to run for a backend, one process each: lists of names."""
     from benchmarks import WORKLOADS
     from benchmarks.others import OTHERS
     from benchmarks.replicated import SHAPES

@@ -1,4 +1,4 @@
-"""What the command lines share. Nothing here imports Keras, so that --help is fast."""
+"""Helpers of the command lines. None imports Keras, so that --help is fast."""
 
 import argparse
 import importlib.metadata

@@ -112,7 +112,7 @@ def arrays(table):
 
 
 def size(table, name):
-    """How many strings a column has, unknown ones included."""
+    """Count the strings of a column, unknown ones included."""
     return int(table[name].max()) + 1
 
 

@@ -69,7 +69,7 @@ def on_backend(backend, options):
         wanted, writes = whole.split()
 
         def lost(name, count, fault):
-            """How many trainings do not end as one without a kill."""
+            """Count the trainings that do not end as one without a kill."""
             found = []
             while count:
                 run, result = root / f"{name}_{len(found)}", None

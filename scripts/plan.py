@@ -55,7 +55,7 @@ def size(text):
 
 
 def plan(options):
-    """What a step needs, as a dict of numbers: in all, or on the fullest device."""
+    """The needs of a step, a dict of numbers: in all, or on the fullest device."""
     d, n, t, b = options.features, options.experts, options.tasks, options.batch
     units, per_example, dispatch = options.units, not options.static, options.dispatch
     split_batch, split_experts = options.devices
@@ -102,7 +102,7 @@ def parameters(widths):
 
 
 def ring(devices):
-    """How often a device sends a tensor that is reduced over several."""
+    """Count how often a device sends a tensor that is reduced over several."""
     return 2 * (devices - 1) / devices
 
 

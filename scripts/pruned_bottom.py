@@ -44,7 +44,7 @@ def build_pruned_bottom(num_inputs, tasks, bottom, **options):
 
 
 def units_at(part, num_units, total):
-    """How many of all units a task reads after a part of the training."""
+    """The number of all units that a task reads after a part of the training."""
     number = int((np.linspace(*BETWEEN, NUM_CUTS) <= part + 1e-9).sum())
     return round(total * (num_units / total) ** (number / NUM_CUTS))
 

@@ -158,7 +158,7 @@ class KeepStopping(keras.callbacks.Callback):
 
     @property
     def is_past(self):
-        """Whether the training had stopped before the interruption."""
+        """Check whether the training had stopped before the interruption."""
         return self.kept.get("wait", 0) >= PATIENCE
 
     def on_train_begin(self, logs=None):

@@ -69,7 +69,7 @@ def _check_names(path, frame, what, names):
 
 
 def _features(name, column, plain):
-    """What is in place of a column that is no target, by name."""
+    """The replacements of a column that is no target, by name."""
     if plain.isna().all():
         print(f"Left out: {name}, which has no value.")
         return {}
@@ -219,7 +219,7 @@ def _is_date(value):
 
 
 def _tells_rows_apart(name, column):
-    """Whether a column has ids of the rows, or their numbers."""
+    """Check whether a column has ids of the rows, or their numbers."""
     if pd.api.types.is_numeric_dtype(column):
         counts_rows = (column.diff()[1:] == 1).all()
         return bool(ROW_NUMBERS.fullmatch(name)) and counts_rows

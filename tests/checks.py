@@ -19,7 +19,7 @@ def assert_equal(found, wanted, **settings):
 
 
 def changed(variables, train):
-    """Whether each of the variables has other values after `train()`."""
+    """Check, for each variable, whether `train()` changes its values."""
     before = [numpy(variable) for variable in variables]
     train()
     pairs = zip(before, map(numpy, variables), strict=True)

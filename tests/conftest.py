@@ -40,7 +40,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 def patched(name):
-    """Whether tests change a part of a backend, to save time.
+    """Check whether tests change a part of a backend, to save time.
 
     `DSELECTK_UNPATCHED=1` leaves all parts as users have them. It can also be the
     names of some parts, separated by commas. A change stays if it saves a twentieth of
@@ -115,7 +115,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_addoption(parser):
-    """Let a run refuse tests that take long."""
+    """Add an option with which a run refuses tests that take long."""
     text = "seconds of a core that a test may take, its processes included"
     parser.addoption("--most-seconds", type=float, help=text)
 

@@ -1,4 +1,4 @@
-"""What many tests need: refusals, gates and models in a state, and gradients."""
+"""Helpers of many tests: refusals, gates and models in a state, and gradients."""
 
 import contextlib
 
@@ -31,7 +31,7 @@ QUICK_FOR_JAX = {
 
 
 def on_host():
-    """Whether the backend computes on a processor, and not on a GPU."""
+    """Check whether the backend computes on a processor, and not on a GPU."""
     return "cpu" in str(ops.zeros(1).device).lower()
 
 
@@ -136,7 +136,7 @@ def model_of(layer, *shape, dtype=None):
 
 
 def cloned(model):
-    """What Keras clones, with the weights of the model."""
+    """The clone that Keras makes, with the weights of the model."""
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
     return clone

@@ -77,7 +77,7 @@ def wait(process, code=0):
 
 
 def crowding():
-    """How many processes want each core of this machine: one to ten."""
+    """The number of processes that want each core of this machine: one to ten."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0
     return min(max(1, load / os.cpu_count()), 10)
 

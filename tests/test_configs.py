@@ -1,4 +1,4 @@
-"""What an object is made of is in its config, and the config makes it again."""
+"""A config has all arguments of an object, and makes it again."""
 
 import keras
 import pytest

@@ -1,4 +1,4 @@
-"""What the tests change in TensorFlow and Keras to save time changes no result."""
+"""The tests change TensorFlow and Keras to save time, and no result changes."""
 
 import ast
 import pathlib
@@ -20,7 +20,7 @@ sliced = pytest.mark.skipif(
 
 
 def after_each_seed(draw, times=2):
-    """What some calls give after each of two settings of the same seed."""
+    """Results of some calls after each of two settings of the same seed."""
     found = []
     for _ in range(2):
         keras.utils.set_random_seed(1)

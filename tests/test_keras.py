@@ -295,7 +295,7 @@ OPTIMIZERS = {
 
 
 def apply(optimizer, gradients, variables):
-    """Let an optimizer take a step as `fit` does: on JAX without side effects.
+    """Take a step of an optimizer as `fit` does: on JAX without side effects.
 
     `ops.cond`, which some optimizers use, keeps tracers of JAX otherwise.
     """

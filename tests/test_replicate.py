@@ -1,4 +1,4 @@
-"""Each copy comes to what it would alone, however many are trained at once."""
+"""Each copy gets the result that it would have alone, however many are trained."""
 
 import functools
 

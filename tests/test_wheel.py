@@ -1,4 +1,4 @@
-"""What is installed is built the same twice, and works without the sources."""
+"""The wheel is built the same twice, and works without the sources."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What only comparisons in papers need; no other part imports it."""
+"""Gates, layers and models for comparisons in papers; no other part imports them."""
 
 from dselectk_keras.baselines.attentive import AttentiveGate
 from dselectk_keras.baselines.attentive_moe import AttentiveMoE

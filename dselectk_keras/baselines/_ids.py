@@ -62,5 +62,5 @@ def look_up(table: Tensor, ids: Tensor, count: int, kind: str) -> Tensor:
 
 
 def _is_on_host(tensor):
-    """Whether the values of a concrete tensor can be read without waiting."""
+    """Check whether the values of a concrete tensor can be read without waiting."""
     return "cpu" in str(tensor.device).lower()

@@ -1,4 +1,4 @@
-"""How much of a training has passed."""
+"""The part of a training that has passed."""
 
 import math
 from typing import Any

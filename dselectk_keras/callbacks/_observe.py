@@ -1,4 +1,4 @@
-"""What the gates of a model do, as arrays."""
+"""Weights, loads and penalties of the gates of a model, as arrays."""
 
 import warnings
 import weakref

@@ -296,14 +296,14 @@ def _joined(notes, parts):
 
 
 def _differ(outputs):
-    """Whether experts tell examples apart; with NaN or infinity they do not."""
+    """Check whether experts tell examples apart; with NaN or infinity they do not."""
     units = [each for each in outputs if each is not None]
     is_finite = all(np.isfinite(each).all() for each in units)
     return is_finite and any((each != each[:1]).any() for each in units)
 
 
 def _in_place(chosen, before):
-    """Let experts that stay keep their places, and others take those that are free."""
+    """Put new experts into free places; experts that stay keep theirs."""
     after = before.copy()
     for row, new in zip(after, chosen, strict=True):
         free = ~np.isin(row, new)

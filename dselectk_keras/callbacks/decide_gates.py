@@ -144,7 +144,7 @@ class DecideGates(keras.callbacks.Callback):
         return min(due, epochs - 1 / steps) if steps else due
 
     def _narrow(self, gate, wait, left):
-        """Let a gate narrow after some epochs, until none are left."""
+        """Make a gate narrow after some epochs, until none are left."""
         clock, steps = self._clock, self._clock.steps_of(gate)
         if not steps:
             raise ValueError(NO_LENGTH)

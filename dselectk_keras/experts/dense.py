@@ -192,7 +192,7 @@ class DenseExperts(ExpertBank):
 
     @property
     def can_dispatch(self) -> bool:
-        """Whether each expert can be evaluated on its own subset of the batch."""
+        """True if each expert can be evaluated on its own subset of the batch."""
         return (
             self.shared_input and not self.dropout and self.activity_regularizer is None
         )

@@ -200,7 +200,7 @@ def _check_features(model, x):
 
 
 def _is_finite(array):
-    """Whether an array or sparse matrix has only finite numbers."""
+    """Check whether an array or sparse matrix has only finite numbers."""
     if not isinstance(array, np.ndarray):
         array = array.data
     # The least and the largest number are NaN if any is.
@@ -211,7 +211,7 @@ def _is_finite(array):
 
 
 def _bad_rows(array):
-    """Which rows of an array or sparse matrix have NaN or infinity."""
+    """Find the rows of an array or sparse matrix that have NaN or infinity."""
     if isinstance(array, np.ndarray):
         return ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
     rows = array.tocoo().row[~np.isfinite(array.tocoo().data)]

@@ -226,7 +226,7 @@ def _joined(names, values, always=False):
 
 
 def _is_exact(array):
-    """Whether the floating-point numbers of Keras hold all numbers of an array."""
+    """Check whether the floating-point numbers of Keras hold all those of an array."""
     if array.dtype.kind not in "iu" or not array.size:
         return True
     limit = {"float16": 2**11, "bfloat16": 2**8}.get(keras.config.floatx(), 2**24)

@@ -135,7 +135,7 @@ class LabelReader:
         return (0, 1) if self.wants_probabilities else None
 
     def none_impossible(self, labels: np.ndarray) -> bool:
-        """Whether no label of an array is impossible, as far as one pass tells.
+        """Check whether all labels of an array are possible, as far as one pass tells.
 
         It may be false although all labels are possible, but not the reverse.
         """
@@ -148,7 +148,7 @@ class LabelReader:
         return bool(most <= high and (whole.all() or (whole | np.isnan(labels)).all()))
 
     def are_classes(self, labels: Any) -> bool:
-        """Whether labels are class indices, not one number per class."""
+        """Check whether labels are class indices, not one number per class."""
         return self.tasks[0].kind == "multiclass" and labels.shape[-1] == 1
 
     def predictions(self, outputs: Any) -> Any:

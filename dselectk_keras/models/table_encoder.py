@@ -62,7 +62,7 @@ def table_encoder(
     inputs, features = {}, []
     for name in frame.columns:
         column = inferred(frame[name])
-        if _says_nothing(column):
+        if _is_constant(column):
             print(  # noqa: T201
                 f"Left out: {name}, which has one value in the rows to train on."
             )
@@ -79,8 +79,8 @@ def table_encoder(
     return keras.Model(inputs, keras.layers.Concatenate()(features))
 
 
-def _says_nothing(column):
-    """Whether weights on a column would not be trained, and could be anything."""
+def _is_constant(column):
+    """Check whether a column has one value: its weights would not be trained."""
     values = [tuple(each) if isinstance(each, LISTS) else each for each in column]
     return column.__class__(values, dtype=object).nunique(dropna=False) < 2
 

@@ -1,4 +1,4 @@
-"""Which tasks use which experts."""
+"""A heatmap of the experts that tasks use."""
 
 from collections.abc import Sequence
 from typing import Any

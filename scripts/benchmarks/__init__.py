@@ -1,4 +1,4 @@
-"""How long the same work takes in different forms, on one machine and backend."""
+"""Times of the same work in different forms, on one machine and backend."""
 
 from benchmarks.workload import WORKLOADS, Workload
 

@@ -90,7 +90,7 @@ def measure(workload, makers, rounds=9, progress=lambda _: None):
 
 
 def _measured(form):
-    """What is measured of a form."""
+    """The measurements of a form."""
     if form == "plain+metrics":
         return ("fit",)  # The rest is that of "plain".
     # A direct call of a list with 128 gates takes seconds. XLA changes no direct call.
@@ -155,7 +155,7 @@ class _Clock(keras.callbacks.Callback):
 
 
 def _turn(work, workload, model):
-    """How many steps make a turn, and how long it takes beside them.
+    """The number of steps of a turn, and its time beside them.
 
     The end of an epoch, where the metrics of all tasks are fetched, is not of a step.
     """
@@ -176,5 +176,5 @@ def labels_of(model, y):
 
 
 def _wait(tensor):
-    """Until it is computed, wherever that is."""
+    """Wait until a tensor is computed, on any device."""
     ops.convert_to_numpy(tensor[0, 0])

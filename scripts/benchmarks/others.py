@@ -175,7 +175,7 @@ def _in_loop_of_torch(workload):
 
 
 class _TorchModel:
-    """What the benchmark calls of a Keras model, for a module of torch."""
+    """The methods of a Keras model that the benchmark calls, for a module of torch."""
 
     def __init__(self, network):
         import torch

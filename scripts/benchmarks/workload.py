@@ -37,7 +37,7 @@ class Workload:
 
     @property
     def num_used(self):
-        """How many experts are used where each task chooses others."""
+        """The number of experts in use where each task chooses others."""
         return min(self.num_experts, self.num_tasks * self.num_nonzeros)
 
     def small(self):

@@ -31,7 +31,7 @@ class Gap(NamedTuple):
     size: float = math.inf
 
     def is_positive(self, over=0.0, among=1):
-        """Whether it is larger than a number; `None` if that may be chance.
+        """Check whether it is larger than a number; `None` if that may be chance.
 
         Chance is what is within the 95 % interval by Student's t, or, `among` several
         comparisons, what is within an interval that is wider by Bonferroni.
@@ -48,7 +48,7 @@ class Gap(NamedTuple):
         return self._replace(mean=-self.mean)
 
     def p_value(self, over=0.0):
-        """How likely chance alone is as far from a number, by Student's t."""
+        """The chance of being as far from a number by luck, by Student's t."""
         if not (self.error > 0 and self.size > 1):
             return 0.0 if self.error == 0 and self.mean != over else 1.0
         degrees, angles, mass = _student(self.size - 1)
@@ -56,12 +56,12 @@ class Gap(NamedTuple):
         return float(1 - np.interp(angle, angles, mass))
 
     def is_negative(self, under=0.0):
-        """Whether it is smaller than a number; `None` if that may be chance."""
+        """Check whether it is smaller than a number; `None` if that may be chance."""
         larger = self.is_positive(under)
         return None if larger is None else not larger
 
     def is_zero(self, margin):
-        """Whether it is within a margin; `None` if it may be in or out of it."""
+        """Check whether it is within a margin; `None` if it may be in or out of it."""
         inside = Gap(abs(self.mean), self.error, self.size)
         return inside.is_negative(margin)
 
@@ -103,7 +103,7 @@ def standard_error(values):
 
 
 def quantile(degrees, level=0.95):
-    """How far a share of Student's t reaches; NaN without a degree of freedom."""
+    """The reach of a share of Student's t; NaN without a degree of freedom."""
     if not degrees > 0:
         return math.nan
     degrees, angles, mass = _student(degrees)

@@ -1,4 +1,4 @@
-"""What the papers' pictures share: the style of the package's plots, and panels."""
+"""The papers' pictures: the style of the package's plots, and panels."""
 
 from dselectk_keras.plots.style import (
     COLORS,

@@ -90,7 +90,7 @@ def damaged(path: Any, reason: Any) -> ValueError:
 
 @contextlib.contextmanager
 def locked(path):
-    """Let only one process at a time change the file at `path`, by a file beside it.
+    """Lock the file at `path` for one process at a time, by a file beside it.
 
     A lock ends with its process, even with one that is killed. Windows has none of
     this kind: there, nothing is locked.

@@ -1,4 +1,4 @@
-"""What the abstract of a paper claims, and what became of it."""
+"""The claims of a paper's abstract, and their verdicts."""
 
 from typing import NamedTuple
 

@@ -31,7 +31,7 @@ class Judged(NamedTuple):
 
 
 def all_positive(gaps, effects=None, over=0.0, among=1):
-    """Whether all of some differences are positive: a `Judged`.
+    """Judge whether all of some differences are positive: a `Judged`.
 
     Yes if each is, by its 95 % interval. By intervals with Holm's correction, no if any
     is not, and nil if any excludes half of the paper's difference.
@@ -61,7 +61,7 @@ def all_positive(gaps, effects=None, over=0.0, among=1):
 
 
 def _seeds(gaps, over, among):
-    """How many seeds would decide: all are positive, or one is contrary or nil."""
+    """Count the seeds that would decide: all positive, or one contrary or nil."""
     yes = [_needed(gap, gap.mean - over) for gap, _ in gaps]
     limits = [(gap, half if half > max(over, 0) else over) for gap, half in gaps]
     no = [_needed(gap, limit - gap.mean, among) for gap, limit in limits]
@@ -69,7 +69,7 @@ def _seeds(gaps, over, among):
 
 
 def _needed(gap, apart, among=1):
-    """How many seeds would tell a difference so far apart, if it stays what it is."""
+    """Count the seeds that would tell such a difference, if it stays as it is."""
     if not (apart > 0 and math.isfinite(gap.error * gap.size)):
         return math.inf
     level, needed = 1 - 0.05 / among, gap.size
@@ -123,7 +123,7 @@ def bootstrap_gap(find, *values):
 
 
 def most(flags):
-    """Whether most of some booleans are true, by a sign test at 5 %: a `Judged`.
+    """Judge whether most booleans are true, by a sign test at 5 %: a `Judged`.
 
     Args:
         flags: A list of them.
@@ -148,7 +148,7 @@ def _most(size, count):
 
 
 def _is_clear(size, count):
-    """Whether so many of a size are more, or fewer, than chance has at 5 %."""
+    """Check whether so many of a size are more, or fewer, than chance has at 5 %."""
     steps = np.arange(1, size + 1)
     logs = np.cumsum(np.log((size + 1 - steps) / steps)) - size * math.log(2)
     logs = np.append(-size * math.log(2), logs)  # Of each count.
@@ -156,7 +156,7 @@ def _is_clear(size, count):
 
 
 def all_hold(judgements):
-    """Whether several judgements all hold: the first of these that is among them.
+    """Judge whether several judgements all hold: the first of these among them.
 
     Args:
         judgements: Booleans, `None` for what cannot be judged, or one of the words of

@@ -1,4 +1,4 @@
-"""What an experiment needs before it has run."""
+"""The cost of an experiment before it has run."""
 
 import dataclasses
 import math
@@ -42,7 +42,7 @@ class Cost(NamedTuple):
 
 
 def cost(experiment, recorded, done=None):
-    """What an experiment needs: a `Cost`, by the `Results` of a smaller preset.
+    """Compute the `Cost` of an experiment by the `Results` of a smaller preset.
 
     Runs that are in the `Results` `done` need not be run again.
     """
@@ -64,7 +64,7 @@ def cost(experiment, recorded, done=None):
 
 
 def price(results, **changes):
-    """What the experiment of some `Results` costs with other fields, as text.
+    """The cost of the experiment of some `Results` with other fields, as text.
 
     Where only `seeds` is another, its runs need not be run again.
     """

@@ -22,7 +22,7 @@ def random_settings(space, count, seed=0):
 
 
 def next_settings(space, runs, seed=0):
-    """Let a Gaussian process propose settings, in the box around a grid of numbers.
+    """Propose settings by a Gaussian process, in the box around a grid of numbers.
 
     Values that span more than one order of magnitude are searched on a logarithmic
     scale, and integers stay integers. Runs that are not admissible count as the worst.

@@ -124,12 +124,12 @@ class TrainingRun:
 
     @property
     def has_gate(self):
-        """Whether the architecture has gates."""
+        """True if the architecture has gates."""
         return "gate" in inspect.signature(ARCHITECTURES[self.architecture]).parameters
 
     @property
     def selection(self) -> tuple[int, int] | None:
-        """How many experts a gate may choose, and of how many; `None` is all."""
+        """The number of experts that a gate may choose, and of all; `None` is all."""
         if not self.has_gate or "num_nonzeros" not in argument_names(
             gates.GATES[self.gate]
         ):
@@ -147,7 +147,7 @@ class TrainingRun:
 
     @property
     def gates_see_examples(self):
-        """Whether the gates are per-example."""
+        """True if the gates are per-example."""
         return self.per_example or gates.GATES[self.gate].per_example_only
 
     @property

@@ -1,4 +1,4 @@
-"""What a GPU would refuse, or compute on the host, on TensorFlow."""
+"""Operations that a GPU would refuse, or compute on the host, on TensorFlow."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""How often torch waits for a GPU or copies to it, and what breaks its graphs."""
+"""Waits of torch for a GPU, copies to it, and breaks of its graphs."""
 
 import collections
 import functools
@@ -55,7 +55,7 @@ def test_steps_wait_and_copy_no_more_than_they_must():
 
 
 def breaks_graph(function, arguments):
-    """Whether `torch.compile` needs several graphs, but for Keras' random numbers."""
+    """Check whether `torch.compile` needs several graphs, but for random numbers."""
     import torch
 
     torch._dynamo.reset()

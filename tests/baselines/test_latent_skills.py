@@ -60,7 +60,7 @@ def test_the_gradient_by_hand():
 
 
 def one_step(optimizer, ratio):
-    """How far one training step moves the logits z."""
+    """The distance by which one training step moves the logits z."""
     gate = built(learning_rate_ratio=ratio)
     gate.set_weights([numbers((N,), seed=2) / ratio])
     before = ratio * gate.get_weights()[0]

@@ -34,7 +34,7 @@ def reinforce(*, per_example=True, dim=DIM, **settings):
 
 
 def of_a_draw(gate, compute):
-    """What is computed from a draw of the gate, and gradients of the gate's weights."""
+    """Results of a draw of the gate, and gradients of the gate's weights."""
     return value_and_gradients(
         compute, gate.trainable_variables, [gate.generator.state]
     )

@@ -38,7 +38,7 @@ def reinforced(per_example=True, **settings):
 
 
 def rewind(gate):
-    """Let the gate draw what it drew first."""
+    """Make the gate draw again as at first."""
     gate.generator.state.assign([0, 0])
 
 

@@ -34,7 +34,7 @@ def compiled(tasks=("a", "b"), gate=None, experts=None, optimizer="sgd", **setti
 
 
 def see_one_feature(experts, axis=-2):
-    """Let the first layer of each expert see one feature, so that they differ."""
+    """Give the first layer of each expert one feature, so that they differ."""
     kernels = [each for each in experts.weights if "kernel" in each.name]
     if isinstance(experts, dk.DenseExperts):
         n, features, _ = kernels[0].shape

@@ -1,4 +1,4 @@
-"""How much of a training has passed, and how many steps gates count in an epoch."""
+"""The part of a training that has passed, and the steps of gates in an epoch."""
 
 import math
 
@@ -91,7 +91,7 @@ def loop():
 
 
 def steps_of(model, gate, *times):
-    """What a clock says at times `(step, epoch, steps, batch)`, one after another."""
+    """Answers of a clock at times `(step, epoch, steps, batch)`, one after another."""
     clock, found = Clock(), []
     for step, epoch, steps, *batch in times:
         gate.step.assign(step)

@@ -1,4 +1,4 @@
-"""What an optimizer keeps from before a decision does not undo it."""
+"""An optimizer's state from before a decision does not undo it."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""What all simulated data sets have in common."""
+"""Properties of all simulated data sets."""
 
 import functools
 

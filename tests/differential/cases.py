@@ -242,7 +242,7 @@ def _gates(oracle, layer):
 
 
 def _draws_routing(gate, layer):
-    """Whether a new gate of these arguments routes otherwise than that of the layer."""
+    """Check whether a new gate of these arguments routes unlike that of the layer."""
     return gate == "HashGate()" or (gate.startswith("RandomGate") and layer == "ple")
 
 

@@ -524,7 +524,7 @@ CONDENSES = ("MoE", "MMoE", "omoe", "mmoe")
 
 
 def _check_decided(model, case):
-    """Whether all gates have decided, and condensing changes nothing."""
+    """Check that all gates have decided, and condensing changes nothing."""
     assert all(gate.has_decided for gate in gates_of(model)), "not decided"
     if case.layer in CONDENSES and not case.per_example and "Tucker" not in case.bank:
         small = dk.condense(model)
@@ -766,7 +766,7 @@ UNEQUAL = (*DRAWING, "LatentSkills", "use_ema")
 
 
 def values(case, expected=None):
-    """What a model predicts, and its weights after two steps; compared if given.
+    """The predictions of a model, and its weights after two steps; compared if given.
 
     Nothing of a case that draws numbers, or has no equal on JAX.
     """

@@ -37,7 +37,7 @@ from hypothesis.database import InMemoryExampleDatabase
 
 
 def judged(judge, case):
-    """What became of a case: `right`, `refused`, or an error's first line."""
+    """The result of a case: `right`, `refused`, or an error's first line."""
     try:
         judge(case)
     except Refused as refusal:

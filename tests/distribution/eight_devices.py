@@ -80,7 +80,7 @@ def train(case):
 
 
 def watched(interrupted=None):
-    """What is to be compared of a training with callbacks.
+    """Results of a training with callbacks, for comparison.
 
     With a distribution, the training is interrupted on it, and resumed on the current.
     """
@@ -142,7 +142,7 @@ def program(model, rows=BATCH):
 
 
 def experts_moved(model):
-    """How many times a training step sends kernels from device to device."""
+    """Count how often a training step sends kernels from device to device."""
     moved = ("all-gather(", "collective-permute(", "all-to-all(")
     units = model.get_layer("mmoe").experts.units[0]
     return sum(
@@ -176,7 +176,7 @@ def capacities(parts):
 
 
 def all_needed(distributions):
-    """What is `needed` on both meshes, with all experts evaluated and dispatched."""
+    """Compute `needed` on both meshes, with all experts evaluated and dispatched."""
     sizes = f"--features {DIM} --experts {EXPERTS} --units 256 --tasks 2 --tower"
     sizes += " --batch 512 --slots 1 --devices "
     found = {}

@@ -160,7 +160,7 @@ CASES = {
 
 
 def train(scope, build, data, callbacks):
-    """What is to be compared of a training, as nested lists by name.
+    """Results of a training for comparison, as nested lists by name.
 
     On two replicas, a training with callbacks is interrupted and resumed.
     """

@@ -1,4 +1,4 @@
-"""What became of an abstract, by hand."""
+"""The verdict on an abstract, by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What an experiment needs is said before it runs."""
+"""The needs of an experiment are printed before it runs."""
 
 import dataclasses
 

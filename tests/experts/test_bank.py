@@ -1,4 +1,4 @@
-"""What a bank leaves undefined, it refuses with a text."""
+"""A bank refuses methods that it does not define, with a text."""
 
 import numpy as np
 from helpers import refusals

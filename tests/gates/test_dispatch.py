@@ -23,7 +23,7 @@ USED = np.array([[1, 0, 1], [0, 0, 1], [1, 0, 0], [0, 0, 0]], "float32")
 
 
 def assigned(used, num_chosen, num_slots):
-    """What is in the slots, and the pairs of example and expert that have one."""
+    """The contents of the slots, and the pairs of example and expert that have one."""
     choices = choices_of(used, num_chosen)
     choices = choices.only(ops.logical_and(choices.made, choices.ranks < num_slots))
     return table_of(choices, even_slots(used.shape[1], num_slots))
@@ -134,7 +134,7 @@ def test_slots_of_tensors_are_exact():
 
 
 def dispatched(x, weights, capacity, valid=None):
-    """What a bank of four experts gives for the chosen experts of each example."""
+    """Outputs of a bank of four experts for the chosen experts of each example."""
     bank = DenseExperts(4, [2], None)
     bank.build((None, x.shape[1]))
     tensors = map(ops.convert_to_tensor, (x, weights))

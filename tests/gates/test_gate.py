@@ -1,4 +1,4 @@
-"""What the base class does for a gate of one's own."""
+"""The base class serves a gate of one's own."""
 
 import keras
 import pytest

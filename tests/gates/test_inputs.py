@@ -1,4 +1,4 @@
-"""What is given to a gate is two arguments, of shapes that it can use."""
+"""A gate gets two arguments, of shapes that it can use."""
 
 import keras
 import pytest

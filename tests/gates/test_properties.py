@@ -1,4 +1,4 @@
-"""What holds for every gate, whatever its inputs, its weights and its step."""
+"""Properties of every gate, whatever its inputs, its weights and its step."""
 
 import keras
 import numpy as np

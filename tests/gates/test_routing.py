@@ -1,4 +1,4 @@
-"""What a gate says about one call: its selectors, and its penalties."""
+"""The result of one call of a gate: its selectors, and its penalties."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How labels are read."""
+"""Labels are read as the tasks say."""
 
 import numpy as np
 import pytest

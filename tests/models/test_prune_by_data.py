@@ -24,7 +24,7 @@ def mixture(gate=None, bank=None, **options):
 
 
 def without(model, kept, num_gates=3):
-    """Let no gate of the last layer choose other experts; return the model."""
+    """Make the gates of the last layer choose these experts alone; return the model."""
     gate = model.layers[-1].gate
     for bias in [gate._logits.bias, getattr(gate, "_bias", None)]:
         if bias is None:

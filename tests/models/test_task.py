@@ -1,4 +1,4 @@
-"""What a task may be, and what it gives."""
+"""Settings of a task, and the properties that follow."""
 
 import keras
 from helpers import refusals

@@ -1,4 +1,4 @@
-"""How the losses of the tasks are averaged and weighted."""
+"""The losses of the tasks are averaged and weighted."""
 
 import helpers
 import keras

@@ -1,4 +1,4 @@
-"""What claims of the papers are judged by, on runs that are made up."""
+"""Claims of the papers are judged, on runs that are made up."""
 
 import pytest
 

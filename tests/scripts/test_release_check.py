@@ -1,4 +1,4 @@
-"""What is released has one version, and names only what is tested."""
+"""A release has one version, and names only what is tested."""
 
 import pathlib
 import re

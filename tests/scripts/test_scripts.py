@@ -150,7 +150,7 @@ def interrupt_after_an_epoch(self, current, values=None):
 
 
 def refusal(capsys, start, *arguments):
-    """Which of these words the error of a run has."""
+    """Find which of these words the error of a run has."""
     with pytest.raises(SystemExit) as ended:
         start(*arguments)
     assert ended.value.code == 2

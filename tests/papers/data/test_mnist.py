@@ -18,7 +18,7 @@ def load(idx_dir):
 
 
 def numbers(split):
-    """Which images of the files are in a split."""
+    """Find the images of the files that are in a split."""
     return np.round(split.x[:, 27, 27, 0] * 255).astype(int) - 1
 
 

@@ -17,7 +17,7 @@ def load(idx_dir):
 
 
 def numbers(split):
-    """Which images of the files are in the two corners."""
+    """Find the images of the files that are in the two corners."""
     x = split.x[..., 0]
     return np.round(np.stack([x[:, 27, 27], x[:, 35, 35]]) * 255).astype(int) - 1
 
