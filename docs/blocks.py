@@ -4,6 +4,7 @@ python docs/blocks.py
 """
 
 import collections
+import functools
 import json
 import pathlib
 import re
@@ -266,32 +267,13 @@ def latency():
     return f"{lines}\n\nOn {about['device']}, with the workload W4-static."
 
 
-def ranking():
-    """The models of scripts/ranking.py: their order, size and latency."""
-    from ranking_experiment import TASKS, Ranking
+def study(name):
+    """The text of an experiment of our own."""
+    from experiments import Results, pages
+    from studies import STUDIES
 
-    from experiments import Results
-
-    experiment = Ranking.presets()["cpu"]
-    results = Results(experiment, "cpu", ROOT / "docs" / "results")
-    numbers = [f"{task}_{metric}" for task in TASKS for metric in ("auc", "gauc")]
-    rows = []
-    for arm in experiment.arms:
-        times = [f"{results.mean(arm, f'milliseconds_{n}'):.2f}" for n in (1, 256)]
-        size = f"{results.mean(arm, 'parameters'):,.0f}"
-        order = [f"{results.mean(arm, name):.4f}" for name in numbers]
-        rows.append([arm, *order, size, " / ".join(times)])
-    heads = ["model"]
-    heads += [f"{task} {metric}" for task in TASKS for metric in ("AUC", "GAUC")]
-    lines = table([*heads, "parameters", "ms"], rows, "l r r r r r r")
-    about = results.environments[-1]
-    seeds = len(results.of(next(iter(experiment.arms))))
-    largest = max(results.error(arm, n) for arm in experiment.arms for n in numbers)
-    return (
-        f"{lines}\n\nMeans of {seeds} seeds, with errors of {largest:.4f} or less; "
-        f"`{about['command']}`, {about['backend']} {about['backend_version']}, "
-        f"{about['device']}, {about['date']}."
-    )
+    experiment = STUDIES[name].presets()["cpu"]
+    return pages.block(Results(experiment, "cpu", ROOT / "docs" / "results"))
 
 
 # Devices that split the batch, and the experts; and whether work is dispatched.
@@ -312,33 +294,6 @@ def example_plans():
         rows.append([devices.replace(" ", " x "), dispatch, *cells])
     heads = ["devices (batch x experts)", "dispatch", *names]
     return table(heads, rows, "l l r r r r r r")
-
-
-def collapse():
-    """Means to keep experts alive, measured by scripts/collapse.py."""
-    from collapse import table as lines
-
-    path = ROOT / "docs" / "results" / "collapse.json"
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return (
-        f"{lines(found['runs'])}\n\nMeans and standard deviations of two problems with "
-        f"three seeds each; `{found['command']}`, Keras {found['keras']}, "
-        f"{found['machine']}."
-    )
-
-
-def census():
-    """The AUC of each architecture, by scripts/census_benchmark.py."""
-    from census_benchmark import table as lines
-
-    path = ROOT / "docs" / "results" / "census_benchmark.json"
-    found = json.loads(path.read_text(encoding="utf-8"))
-    about = found["about"]
-    return (
-        f"{lines(found['arms'])}\n\nMeans and standard deviations of three seeds; "
-        f"`{found['command']}`, {about['backend']} {about['backend_version']}, "
-        f"{about['device']}, {about['date']}."
-    )
 
 
 def decoder():
@@ -385,14 +340,17 @@ def verdicts():
 
 PAGES = {
     "docs/papers.md": {"verdicts": verdicts},
-    "docs/collapse.md": {"collapse": collapse},
-    "docs/collapse.zh.md": {"collapse": collapse},
+    "docs/collapse.md": {"collapse": functools.partial(study, "collapse")},
+    "docs/collapse.zh.md": {"collapse": functools.partial(study, "collapse")},
+    "docs/gatebench/choice_study.md": {"choice": functools.partial(study, "choice")},
     "docs/decoder.md": {"decoder": decoder},
     "docs/plan.md": {"plan": example_plans},
     "docs/serving.md": {"latency": latency},
-    "docs/compared.md": {"ranking": ranking, "census": census},
+    "docs/compared.md": {
+        name: functools.partial(study, name) for name in ("ranking", "census")
+    },
     "docs/choosing.md": {"many_tasks": many_tasks, "gatebench": gatebench},
-    "README.md": {"speedup": speedup},
+    "README.md": {"speedup": speedup, "demo": functools.partial(study, "demo")},
     "docs/performance.md": {"performance": performance},
     "docs/measurements.md": {"plain": against_plain},
 }

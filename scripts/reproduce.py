@@ -3,9 +3,10 @@
     python scripts/reproduce.py dselectk-fig5
 
 tunes, trains and writes results into docs/results, and a page with the paper's numbers
-beside them into docs/reproduction. What has been run is not run again. Presets other
-than cpu, changed ones, and experiments of other modules are written into a folder in
-build/.
+beside them into docs/reproduction. What has been run is not run again. Our own
+experiments, such as collapse, have no page: `python docs/blocks.py` writes their tables
+into others. Presets other than cpu, changed ones, and experiments of other modules are
+written into a folder in build/.
 """
 
 import dataclasses
@@ -54,17 +55,18 @@ def main(arguments=None):
     options = parse(arguments)
     choose_backend(options.backend)
     # The backend is chosen: Keras may be imported.
-    from experiments import Results, pages
+    from experiments import Results
     from experiments.plan import HOW, plan
-    from papers import ABSTRACTS, COVERAGE, EXPERIMENTS
+    from papers import EXPERIMENTS
+    from studies import STUDIES
 
     found, gates = read(options.module) if options.module else ({}, {})
-    known = EXPERIMENTS | found
+    known = EXPERIMENTS | STUDIES | found
     if options.list:
         for name, kind in known.items():
             print(f"{name:28s}{kind.where or 'Experiment'}: {kind.title}")
         return 0
-    names = options.names or list(found if options.module else known)
+    names = options.names or list(found if options.module else EXPERIMENTS)
     if not names:
         sys.exit(f"{options.module} has no experiments: name those to run.")
     check_names("experiment", names, known)
@@ -87,26 +89,36 @@ def main(arguments=None):
     site = pathlib.Path(options.pages or base / "reproduction")
     given = sys.argv[1:] if arguments is None else arguments
     command = " ".join(["python scripts/reproduce.py", *without_data_dir(given)])
+    if options.check:
+        return check(chosen, label, root)
     run(chosen, options, label, root, site, command)
+    write_index(known, options, gates, label, root, site)
+    return 0
+
+
+def write_index(known, options, gates, label, root, site):
+    """Write the index of the pages of a folder, if it has any."""
+    from experiments import Results, pages
+    from papers import ABSTRACTS, COVERAGE
+
     listed = []
-    for kind in (
-        kind for name, kind in known.items() if (site / f"{name}.md").exists()
-    ):
-        try:
-            listed.append(Results(choose(kind, options, gates), label, root))
-        except ValueError as error:
-            print(f"Left out of the index: {error}")
+    for name, kind in known.items():
+        if (site / f"{name}.md").exists():
+            try:
+                listed.append(Results(choose(kind, options, gates), label, root))
+            except ValueError as error:
+                print(f"Left out of the index: {error}")
     if listed:
         complete = [results for results in listed if results.complete]
         introduction = "" if options.module else INTRODUCTION
         index = pages.index(complete, introduction, COVERAGE, ABSTRACTS)
         (site / "index.md").write_text(index, encoding="utf-8")
-    return 0
 
 
 def run(chosen, options, label, root, site, command):
     """Run what experiments lack, and write their pages."""
     from experiments import Results, pages, reproduce
+    from studies import STUDIES
 
     begun = set()  # Some experiments share their runs: those begin anew only once.
     for number, (name, experiment) in enumerate(chosen.items(), start=1):
@@ -125,8 +137,26 @@ def run(chosen, options, label, root, site, command):
             begun.add(experiment.source)
         if not results.complete:
             print(f"{name} has not been run to its end: no page.")
+        elif name in STUDIES:
+            pages.write_pictures(results, site.parent / "images")
+            print(f"\n{pages.block(results)}\n\nWritten to {results.path}.")
         else:
             print(f"Written to {pages.write_page(results, site)}.")
+
+
+def check(chosen, label, root):
+    """Run experiments anew, keep nothing, and compare their means with what is kept."""
+    from experiments import Results, reproduce
+
+    lines = []
+    for name, experiment in chosen.items():
+        if not experiment.tolerances:
+            sys.exit(f"{name} does not say by how much its numbers may differ.")
+        kept = Results(experiment, label, root)
+        lines += reproduce(experiment, preset=label).drifted(kept)
+    if lines:
+        sys.exit("\n".join(["Some means differ from those committed:", *lines]))
+    return 0
 
 
 def read(name):
@@ -164,7 +194,8 @@ def parse(arguments):
     parser = make_parser(__doc__)
     add_backend(parser)
     add = parser.add_argument
-    add("names", nargs="*", metavar="NAME", help="such as dselectk-fig5; all if none")
+    names = "such as dselectk-fig5; all of the papers if none"
+    add("names", nargs="*", metavar="NAME", help=names)
     add("--list", action="store_true", help="list the names, and stop")
     add(
         "--preset",
@@ -190,11 +221,12 @@ def parse(arguments):
     add(
         "--together",
         type=int,
-        default=1,
-        help="seeds or trials in one program; an interrupted run loses these",
+        help="seeds or trials in one program, the experiment's own number if left out; "
+        "an interrupted run loses these",
     )
     add("--fresh", action="store_true", help="discard existing runs, and start again")
     add("--dry-run", action="store_true", help="list data, memory and time, and stop")
+    add("--check", action="store_true", help="compare a new run with the one kept")
     add("--pages-only", action="store_true", help="write the pages, run nothing")
     add("--out", help="folder of the results, in docs/ or build/ if left out")
     add("--pages", help="folder of the pages, in docs/ or build/ if left out")
@@ -202,7 +234,7 @@ def parse(arguments):
     if options.pages_only:
         given = sys.argv[1:] if arguments is None else arguments
         why = "not for --pages-only, which runs nothing."
-        refuse(parser, given, ["--fresh", "--together", "--dry-run"], why)
+        refuse(parser, given, ["--fresh", "--together", "--dry-run", "--check"], why)
     return options
 
 

@@ -11,7 +11,7 @@ from experiments.claims import (
     not_run,
 )
 from experiments.compare import NOT_RUN, Gap, gap_of
-from experiments.experiment import Experiment, Job, preset
+from experiments.experiment import Arm, Experiment, Job, preset
 from experiments.judging import (
     INADMISSIBLE,
     NIL,
@@ -27,7 +27,7 @@ from experiments.results import Results, Run
 from experiments.set_fields import set_fields
 from experiments.stand_in import stand_in
 from experiments.template import fill_template
-from experiments.train_jobs import train_jobs
+from experiments.train_jobs import by_group, train_jobs
 from experiments.training_run import TrainingRun
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "NIL",
     "NOT_RUN",
     "UNTESTABLE",
+    "Arm",
     "AsHigh",
     "Claim",
     "Equal",
@@ -51,6 +52,7 @@ __all__ = [
     "WithinRules",
     "all_hold",
     "all_positive",
+    "by_group",
     "fill_template",
     "gap_of",
     "most",

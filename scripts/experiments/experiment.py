@@ -42,6 +42,30 @@ class Job(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
+class Arm:
+    """A model that an experiment compares with others.
+
+    Args:
+        gate: The gate: a name, or a function that makes it, whose arguments the
+            experiment says; `None` for a model without gates.
+        architecture: The name of the architecture; see `build_multitask_model`.
+        per_example: Whether the gates see the examples.
+        space: The settings that are tuned, by name, with the values to try.
+        decide: Whether `DecideGates` is used.
+        choose: Whether `ChooseExperts` is used.
+        more: What else the experiment reads of it, by name.
+    """
+
+    gate: Any = None
+    architecture: str = "mmoe"
+    per_example: bool = False
+    space: Mapping[str, tuple] = dataclasses.field(default_factory=dict, hash=False)
+    decide: bool = False
+    choose: bool = False
+    more: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+
+
+@dataclasses.dataclass(frozen=True)
 class Experiment(abc.ABC):
     """A figure or a table: a frozen config, and the runs that it needs.
 
@@ -105,6 +129,10 @@ class Experiment(abc.ABC):
     scales: ClassVar[tuple[str, ...]] = ("num_train", "epochs")  # Time grows with them.
     page: ClassVar[str] = ""  # The template of its page; empty: the `.md` beside it.
     trains: ClassVar[bool] = True  # Whether it trains anything.
+    together: ClassVar[int] = 1  # Seeds or trials in one program, if not said.
+    pictures: ClassVar[tuple[str, ...]] = ()  # Of a block: see `pages.write_pictures`.
+    # By how much the mean of a number may differ if it is run again.
+    tolerances: ClassVar[Mapping[str, float]] = {}
     # The paper's data for which others stand in here: see `experiments.template`.
     stands_in_for: ClassVar[str] = ""
 
@@ -150,7 +178,8 @@ class Experiment(abc.ABC):
 
     def space(self, arm) -> dict[str, tuple]:
         """The settings of an arm that are tuned, by name, with the values to try."""
-        return {}
+        settings = self.arms[arm]
+        return dict(settings.space) if isinstance(settings, Arm) else {}
 
     @abc.abstractmethod
     def run(self, arm, jobs) -> list[dict[str, Any]]:
@@ -175,6 +204,16 @@ class Experiment(abc.ABC):
     def fields(self) -> dict[str, Any]:
         """Names that its template has besides attributes: see `template`."""
         return {}
+
+    def machines(self, results):
+        """Backends, machines and days of the runs, as text."""
+        texts = []
+        for each in results.environments:
+            backend = f"{each['backend']} {each.get('backend_version', '')}".strip()
+            texts.append(
+                ", ".join(filter(None, [backend, each["device"], each.get("date")]))
+            )
+        return "; ".join(texts)
 
     @property
     def source(self):

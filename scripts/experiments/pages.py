@@ -41,6 +41,31 @@ def page(results, filled=None):
     return "\n\n".join([*parts, "## How it was run", *_how(results)]) + "\n"
 
 
+def block(results):
+    """The text of an experiment that is shown in other pages."""
+    return "\n\n".join(fill_template(results).blocks)
+
+
+def write_pictures(results, folder, names=()):
+    """Draw pictures of an experiment that is shown in other pages.
+
+    The method `draw_gates` draws the picture with the name `gates.svg`.
+
+    Args:
+        results: A `Results`.
+        folder: The folder of the files.
+        names: The names of pictures; the experiment's `pictures` if left out.
+    """
+    experiment = results.experiment
+    for name in names or experiment.pictures:
+        stem, _, kind = name.partition(".")
+        key = "Date" if kind == "svg" else "Software"
+        path = pathlib.Path(folder) / f"{experiment.name}-{name}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure = getattr(experiment, f"draw_{stem}")(results)
+        save_figure(figure, path, dpi=200, metadata={key: None})
+
+
 def index(every, introduction="", coverage=None, headlines=None):
     """The page that lists the `Results` of all experiments, in a table for each paper.
 

@@ -25,7 +25,7 @@ def reproduce(
     *,
     preset="cpu",
     folder=None,
-    together=1,
+    together=None,
     fresh=False,
     command="",
     progress=True,
@@ -41,12 +41,14 @@ def reproduce(
         preset: The name under which the results are saved.
         folder: The folder of the file of results; `None` keeps them in memory only.
         together: The number of seeds, or trials, of an arm that are trained in one
-            program if the experiment can. An interrupted call loses these.
+            program if the experiment can; `None` is the experiment's own number. An
+            interrupted call loses these.
         fresh: Whether to discard runs that are in the file already.
         command: The command line, which is saved with the results.
         progress: Whether to print the present run, and an estimate of the time left.
     """
     check_choice("sampler", experiment.sampler, SAMPLERS)
+    together = experiment.together if together is None else together
     check_count("together", together)
     check_count("trial_runs", experiment.trial_runs)
     path = results_path(experiment, preset, folder)
@@ -114,6 +116,8 @@ def lacking(experiment, results, arm):
         wanted = min(wanted, grid_size(space))
     done = {run.seed for run in results.of(arm)}
     seeds = [seed for seed in range(experiment.seeds) if seed not in done]
+    if done and not seeds:
+        wanted = 0  # Its settings are known, also if its file has no trials.
     num_trials = wanted * experiment.trial_runs - len(results.of(arm, tuning=True))
     return max(0, num_trials), seeds
 

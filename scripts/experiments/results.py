@@ -10,7 +10,7 @@ import pathlib
 import numpy as np
 
 from experiments.compare import NOT_RUN, Gap, gap_of, mean_and_error
-from experiments.files import damaged, to_json, write_whole
+from experiments.files import damaged, numbers, to_json, write_whole
 
 
 class NotRunError(LookupError):
@@ -158,6 +158,40 @@ class Results:
         mean, error = self._mean_and_error(arm, number)
         return format_mean(scale * mean, scale * error, digits)
 
+    def texts(self, arm, *numbers, digits=3, scale=1.0):
+        """List the `text` of some numbers of an arm."""
+        return [self.text(arm, number, digits, scale) for number in numbers]
+
+    def spread(self, arm, number, decimals=3):
+        """The mean and the standard deviation over the runs, as text.
+
+        A single run has no deviation, and nothing is said of a number that it lacks.
+        """
+        values = self.values(arm, number)
+        if np.isnan(values).all():
+            return ""
+        text = f"{values.mean():.{decimals}f}"
+        if len(values) < 2:
+            return text
+        return f"{text} ± {values.std(ddof=1):.{decimals}f}"
+
+    def drifted(self, others):
+        """List the means that differ from others by more than the tolerances, as text.
+
+        Args:
+            others: The `Results` that are compared, such as the committed ones.
+        """
+        return [
+            f"{arm}, {number}: {mean:.4f}, not {other:.4f}"
+            for arm in self.experiment.arms
+            for number, most in self.experiment.tolerances.items()
+            for mean, other in [
+                (each.values(arm, number).mean() for each in (self, others))
+            ]
+            # A NaN is no agreement.
+            if not abs(mean - other) <= most
+        ]
+
     def _read(self, path):
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
@@ -167,7 +201,14 @@ class Results:
             if checksum not in {None, _checksum(kept)} or not complete:
                 raise ValueError("its checksum differs from its content")
             runs = [
-                Run(**{**run, "settings": _tuples(run["settings"])})
+                Run(
+                    **{
+                        **run,
+                        "settings": _tuples(run["settings"]),
+                        # What was converted from other files has no time.
+                        "seconds": numbers(run["seconds"]),
+                    }
+                )
                 for run in kept["runs"]
             ]
         except (AttributeError, LookupError, TypeError, ValueError) as error:

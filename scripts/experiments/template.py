@@ -6,8 +6,8 @@ A template is what a page says, with `{name}` where a number goes, as in `str.fo
 `Results`. `cpu` and `paper` are the presets, and `{both.epochs}` is a field of both.
 
 - A block `{claims}` is the table of the experiment's `claims`.
-- A block `{name}` whose value is a list of rows is a table. The first row is its
-  head, which may be a string: `"gate | loss"`.
+- A block `{name}` whose value is a list of rows, or a generator of them, is a table.
+  The first row is its head, which may be a string: `"gate | loss"`.
 - In a table whose first column is `protocol`, the cells in the column `here` are filled
   with the preset `cpu` and with `paper`: "cpu: 5; paper: 100" where they differ.
 - `![caption](name)` is the picture that the experiment's `draw_name(results)` draws.
@@ -132,7 +132,8 @@ class Prose(string.Formatter):
         """The value of a name; a function gets the results."""
         known = key in self.known
         value = self.known[key] if known else getattr(self.experiment, str(key))
-        return value(self.results) if callable(value) else value
+        value = value(self.results) if callable(value) else value
+        return list(value) if inspect.isgenerator(value) else value
 
     def format_field(self, value, format_spec):
         """The text of a value; a `NotRunError` if it is `None`."""
@@ -315,8 +316,9 @@ def _is_heading(text):
 
 
 def table(columns, rows):
-    """A table in Markdown."""
-    lines = [columns, ["---"] * len(columns), *rows]
+    """A table in Markdown; a column whose name ends with a colon is aligned right."""
+    marks = ["---:" if name.endswith(":") else "---" for name in columns]
+    lines = [[name.removesuffix(":") for name in columns], marks, *rows]
     return "\n".join(_row(map(_cell, line)) for line in lines)
 
 

@@ -15,6 +15,7 @@ def train_jobs(
     decide=False,
     choose=False,
     best=None,
+    callbacks=(),
     epochs=1,
     **options,
 ):
@@ -32,12 +33,14 @@ def train_jobs(
         best: Arguments of `EarlyStopping`, which restores the best epoch (see
             `best_epoch`); `None` keeps the last. With `decide`, only epochs count at
             whose end the gates have decided.
+        callbacks: Functions that make further callbacks of a copy.
         epochs: The number of epochs.
         **options: Further arguments of `replicate`.
     """
 
-    def callbacks():
-        made = [DecideGates()] * decide + [ChooseExperts()] * choose
+    def make_callbacks():
+        made = [make() for make in callbacks]
+        made += [DecideGates()] * decide + [ChooseExperts()] * choose
         if record:
             unit = "epochs" if keras.backend.backend() == "jax" else "steps"
             made.append(GateRecorder(every=1, unit=unit))
@@ -57,11 +60,28 @@ def train_jobs(
         settings={
             name: [job.settings[name] for job in jobs] for name in jobs[0].settings
         },
-        callbacks=callbacks,
+        callbacks=make_callbacks,
         epochs=epochs,
         verbose=0,
         **options,
     )
+
+
+def by_group(jobs, key, train):
+    """Train the jobs of each group; return what is found in the order of the jobs.
+
+    Args:
+        jobs: A list of `Job`.
+        key: A function of a job; those with the same key are one group.
+        train: A function of the key and a list of jobs that returns a list.
+    """
+    groups, found = {}, {}
+    for place, job in enumerate(jobs):
+        groups.setdefault(key(job), []).append(place)
+    for each, places in groups.items():
+        own = train(each, [jobs[place] for place in places])
+        found |= dict(zip(places, own, strict=True))
+    return [found[place] for place in range(len(jobs))]
 
 
 def gate_history(copy):

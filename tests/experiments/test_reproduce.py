@@ -1,11 +1,13 @@
 """Arms are tuned and run seed by seed, and nothing is run twice."""
 
 import dataclasses
+import itertools
+import math
 import random
 
 import pytest
 
-from experiments import Experiment, Results, Run, reproduce
+from experiments import Arm, Experiment, Job, Results, Run, by_group, reproduce
 from experiments.reproduce import TRIAL_SEED, in_words
 
 
@@ -153,6 +155,64 @@ def test_more_seeds_are_added_to_those_that_are_there(tmp_path):
     assert more.calls == [(a, (s,)) for a in ("tuned", "plain") for s in (1, 2)]
 
 
+def test_what_has_all_its_seeds_needs_no_trials(tmp_path):
+    done = Counting(seeds=2, trials=3)
+    results = Results(done, "cpu", tmp_path)
+    for arm, seed in itertools.product(done.arms, range(2)):
+        results.add(Run(arm, seed, {}, {}, 1.0), {})
+    reproduce(done, folder=tmp_path, progress=False)
+    assert done.calls == []
+    # For another seed, the settings have to be found.
+    more = Counting(seeds=3, trials=3)
+    reproduce(more, folder=tmp_path, progress=False, together=9)
+    assert more.calls[:2] == [("tuned", (TRIAL_SEED,) * 3), ("tuned", (2,))]
+
+
+def test_an_experiment_says_how_many_are_trained_together():
+    class Wide(Counting):
+        together = 2
+
+    experiment = Wide(seeds=3)
+    reproduce(experiment, progress=False)
+    assert experiment.calls[:2] == [("tuned", (0, 1)), ("tuned", (2,))]
+
+
+def test_an_arm_has_its_space():
+    class Armed(Counting):
+        arms = {  # noqa: RUF012
+            "tuned": Arm(space={"rate": (0.1, 0.2)}),
+            "plain": Arm(),
+        }
+        space = Experiment.space
+
+        def run(self, arm, jobs):
+            return [{"objective": job.settings.get("rate", 0)} for job in jobs]
+
+    results = reproduce(Armed(trials=2), progress=False)
+    assert results.of("tuned")[0].settings == {"rate": 0.1}
+    assert results.of("plain")[0].settings == {}
+
+
+def test_jobs_are_trained_by_group_in_their_order():
+    groups = []
+
+    def train(rate, jobs):
+        groups.append((rate, [job.seed for job in jobs]))
+        return [(rate, job.seed) for job in jobs]
+
+    jobs = [Job(seed, {"rate": seed % 2}) for seed in (4, 1, 2, 3)]
+    found = by_group(jobs, lambda job: job.settings["rate"], train)
+    assert found == [(0, 4), (1, 1), (0, 2), (1, 3)]
+    assert groups == [(0, [4, 2]), (1, [1, 3])]
+
+
+def test_a_time_that_is_not_known_stays_unknown_in_a_file(tmp_path):
+    results = Results(Counting(), "cpu", tmp_path)
+    results.add(Run("plain", 0, {}, {}, math.nan), {})
+    (run,) = Results(Counting(), "cpu", tmp_path).runs
+    assert math.isnan(run.seconds)
+
+
 def test_fresh_begins_anew(tmp_path):
     reproduce(Counting(), folder=tmp_path, progress=False)
     fresh = Counting()
@@ -263,3 +323,13 @@ def test_a_mean_and_its_error():
     assert results.text("plain", "value") == "2.00 ± 1.00"
     assert results.text("plain", "value", digits=2, scale=10) == "20 ± 10"
     assert results.text("plain", "nothing") == ""
+    assert results.texts("plain", "value", "nothing") == ["2.00 ± 1.00", ""]
+
+
+def test_a_mean_and_its_standard_deviation():
+    results = Results(Counting(), "smoke")
+    results.add(Run("plain", 0, {}, {"value": 1.0}, 0.0), {})
+    assert results.spread("plain", "value", 2) == "1.00"
+    results.add(Run("plain", 1, {}, {"value": 3.0}, 0.0), {})
+    assert results.spread("plain", "value") == "2.000 ± 1.414"
+    assert results.spread("plain", "nothing") == ""

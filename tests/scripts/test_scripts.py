@@ -2,9 +2,7 @@
 
 import json
 import pathlib
-import re
 
-import demo
 import keras
 import pytest
 import train
@@ -23,7 +21,6 @@ COMMANDS = (
     "gatebench",
     "benchmark",
     "fault_injection",
-    "collapse",
     "sparse_decoder",
 )
 TINY = ["--num-tasks", "16", "--num-train", "64", "--epochs", "1", "--quiet"]
@@ -166,77 +163,3 @@ def test_a_damaged_result_is_neither_a_finished_run_nor_replaced(tmp_path, capsy
         assert ended.value.code == 2
         assert f"{tmp_path / 'metrics.json'} is damaged" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
-
-
-@pytest.mark.traced
-@pytest.mark.backend_independent
-def test_demo_compares_errors_and_costs(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(demo, "FEW", ("side", "dense"))
-    monkeypatch.setattr(demo, "NUM_TASKS", 16)
-    assert run(demo, "--epochs", "5", "--out", tmp_path) is None
-    shown = capsys.readouterr().out
-    # Two experts of 16 units for 30 inputs, and a tower; 256 units.
-    assert re.search(r"0\.\d{3} +992  chosen by fit: 2 of 16, side by side\n", shown)
-    assert re.search(r"0\.\d{3} +7,936  no gate: shared bottom, 256 units\n", shown)
-    assert "| chosen by fit | 2 of 16, side by side | " in shown
-    assert {"demo.png", "demo_gates.png"} < {path.name for path in tmp_path.iterdir()}
-    runs = json.loads((tmp_path / "demo.json").read_text())["runs"]
-    assert [run["multiplications"] for run in runs] == [2 * 16 * 31, 256 * 31]
-    assert all(0 < run["test_error"] < 2 for run in runs)
-
-
-@pytest.mark.backend_independent
-def test_a_tower_reads_mixed_experts_once():
-    # GateBench counts the same: shares are part of the kernels.
-    assert demo.multiplications(demo.ARMS["chosen"], 32) == 32 * 30 + 16
-    assert demo.multiplications(demo.ARMS["side"], 32) == 32 * 30 + 32
-    assert demo.multiplications(demo.ARMS["wide"], 105) == 105 * 30 + 105
-
-
-@pytest.mark.backend_independent
-def test_demo_finds_the_settings_with_the_lowest_validation_error(
-    tmp_path, monkeypatch
-):
-    tried = []
-
-    def measure(name, seed, settings, *_):
-        tried.append((seed, len(settings)))
-        fixed = {"model": name, "test_error": 1, "multiplications": 1, "parameters": 1}
-        errors = [abs(rate - 0.1) + abs(decay - 1e-3) for _, rate, _, decay in settings]
-        runs = [{**fixed, "seed": seed, "validation_error": error} for error in errors]
-        return runs, [None] * len(runs)
-
-    monkeypatch.setattr(demo, "measure", measure)
-    monkeypatch.setattr(demo, "ARMS", {"wide": demo.ARMS["wide"]})
-    run(demo, "--all", "--tune", "--out", tmp_path)
-    found = json.loads((tmp_path / "demo.json").read_text())
-    assert found["settings"] == {"wide": [None, 0.1, "cosine", 1e-3]}
-    # The seeds of tuning are not reported.
-    assert tried == [*((seed, 32) for seed in demo.TUNING_SEEDS), (0, 1)]
-
-
-@pytest.mark.backend_independent
-def test_readme_has_the_committed_results_of_the_demo():
-    runs = json.loads(demo.RESULTS.read_text(encoding="utf-8"))["runs"]
-    assert {run["seed"] for run in runs} == set(range(10))
-    readme = (SCRIPTS.parent / "README.md").read_text(encoding="utf-8")
-    block = readme.partition("<!-- demo -->\n")[2].partition("\n<!-- /demo -->")[0]
-    assert block == demo.table(demo.summarize(runs))
-
-
-@pytest.mark.backend_independent
-def test_readme_names_the_models_at_the_edges_of_their_grid():
-    settings = json.loads(demo.RESULTS.read_text(encoding="utf-8"))["settings"]
-    upper = {
-        name: (rate == max(demo.RATES), decay == max(demo.DECAYS))
-        for name, (_, rate, _, decay) in settings.items()
-    }
-    assert {name: edges for name, edges in upper.items() if any(edges)} == {
-        "top_k": (True, True),
-        "dselect_k": (False, True),
-    }
-    readme = " ".join((SCRIPTS.parent / "README.md").read_text("utf-8").split())
-    assert (
-        "Top-k's values are at the upper edges of the grids of both, learning rate and "
-        "weight decay, and DSelect-k's at that of the decay" in readme
-    )

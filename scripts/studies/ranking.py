@@ -4,7 +4,7 @@ import dataclasses
 import math
 import tempfile
 import time
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,21 +20,19 @@ from dselectk_keras import (
 )
 from dselectk_keras.baselines.single_expert import closest_widths
 from dselectk_keras.datasets import Split
-from experiments import Experiment, preset
+from experiments import Arm, Experiment, preset
 from experiments.scores import area_under_curve
 from papers.data import movielens
 
 TASKS = ("watched", "liked")
+# The numbers of the order, with their names in a table.
+ORDERS = {
+    f"{task}_{area.lower()}": f"{task} {area}:"
+    for task in TASKS
+    for area in ("AUC", "GAUC")
+}
 LIKED = 4.0  # Stars.
 BANKS = ("experts", "task_experts")  # The attributes of layers.
-
-
-class Arm(NamedTuple):
-    """A model of the comparison."""
-
-    architecture: str
-    gate: Any = None  # A function that makes it.
-    per_example: bool = True  # Whether the gates see the user and the film.
 
 
 def dselect_k():
@@ -53,6 +51,11 @@ class Ranking(Experiment):
 
     name = "ranking"
     title = "two ranking tasks on MovieLens"
+    page = """\
+{table_models}
+
+Means of {seeds} seeds, with errors of {largest_error:.4f} or less; \
+`python scripts/reproduce.py ranking --data-dir DATA`, {machines}."""
 
     seeds: int = 5
     version: str = "latest-small"
@@ -73,11 +76,11 @@ class Ranking(Experiment):
     def arms(self):
         """The models, by name."""
         return {
-            "shared bottom": Arm("shared_bottom"),
-            "MMoE, softmax": Arm("mmoe", SoftmaxGate),
-            "PLE, softmax": Arm("ple", SoftmaxGate),
-            "DSelect-k, per-example": Arm("mmoe", dselect_k),
-            "DSelect-k, static, condensed": Arm("mmoe", dselect_k, False),
+            "shared bottom": Arm(architecture="shared_bottom"),
+            "MMoE, softmax": Arm(SoftmaxGate, per_example=True),
+            "PLE, softmax": Arm(SoftmaxGate, "ple", per_example=True),
+            "DSelect-k, per-example": Arm(dselect_k, per_example=True),
+            "DSelect-k, static, condensed": Arm(dselect_k),
         }
 
     def space(self, arm):
@@ -89,6 +92,8 @@ class Ranking(Experiment):
 
     def run(self, arm, jobs):
         """Train one after the other."""
+        if keras.backend.backend() != "tensorflow":
+            raise ValueError("TensorFlow writes the SavedModels: --backend tensorflow.")
         return [self._run(self.arms[arm], job) for job in jobs]
 
     def _run(self, arm, job):
@@ -128,6 +133,20 @@ class Ranking(Experiment):
             **measure_order(small, test),
             **measure_serving(small, test.x, self.calls),
         }
+
+    def table_models(self, results):
+        """The order, the size and the latency of each model."""
+        rows: list[Any] = [["model", *ORDERS.values(), "parameters:", "ms:"]]
+        for arm in self.arms:
+            times = [f"{results.mean(arm, f'milliseconds_{n}'):.2f}" for n in (1, 256)]
+            size = f"{results.mean(arm, 'parameters'):,.0f}"
+            order = [f"{results.mean(arm, name):.4f}" for name in ORDERS]
+            rows.append([arm, *order, size, " / ".join(times)])
+        return rows
+
+    def largest_error(self, results):
+        """The largest error of a mean."""
+        return max(results.error(arm, n) for arm in self.arms for n in ORDERS)
 
     def model(self, arm, sizes):
         """The model of an arm, for so many users and films."""

@@ -5,15 +5,18 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-import ranking_experiment
-from ranking_experiment import Ranking, as_ranking, grouped_auc
 
 from dselectk_keras.datasets import Dataset, Split
 from experiments import Job
 from experiments.experiment import TRIAL_SEED
+from studies import ranking
+from studies.ranking import Ranking, as_ranking, grouped_auc
 
 STATIC = "DSelect-k, static, condensed"
 SETTINGS = {"learning_rate": 0.01, "weight_decay": 0.1}
+exports = pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="TensorFlow exports."
+)
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def experiment(monkeypatch):
         task_kinds=("binary", "regression"),
         info={"vocabulary_sizes": (4, 4)},
     )
-    monkeypatch.setattr(ranking_experiment, "movielens", lambda *_, **__: data)
+    monkeypatch.setattr(ranking, "movielens", lambda *_, **__: data)
     smoke = Ranking.presets()["smoke"]
     return dataclasses.replace(smoke, batch_size=16, epochs=4)
 
@@ -58,15 +61,14 @@ def test_all_models_have_nearly_as_many_parameters():
     assert max(counts) < 1.12 * min(counts)
 
 
+@exports
 def test_a_trial_returns_the_best_validation_loss(experiment):
     (found,) = experiment.run("shared bottom", [Job(TRIAL_SEED, SETTINGS)])
     assert found.keys() == {"objective"}
     assert 0.5 < found["objective"] < 2
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="TensorFlow exports."
-)
+@exports
 def test_a_run_is_condensed_ordered_and_served(experiment):
     (found,) = experiment.run(STATIC, [Job(0, SETTINGS)])
     whole = experiment.model(experiment.arms[STATIC], (4, 4)).count_params()

@@ -1,0 +1,9 @@
+"""Experiments of our own, whose results are blocks in the pages of docs/."""
+
+from studies.census import Census
+from studies.choice import Choice
+from studies.collapse import Collapse
+from studies.demo import Demo
+from studies.ranking import Ranking
+
+STUDIES = {kind.name: kind for kind in (Census, Choice, Collapse, Demo, Ranking)}
