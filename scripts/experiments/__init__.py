@@ -1,7 +1,6 @@
 """Experiments: a frozen config, tuned and run seed by seed, and a page of results."""
 
 from experiments.claims import (
-    AsHigh,
     Claim,
     Equal,
     Fact,
@@ -36,7 +35,6 @@ __all__ = [
     "NOT_RUN",
     "UNTESTABLE",
     "Arm",
-    "AsHigh",
     "Claim",
     "Equal",
     "Experiment",

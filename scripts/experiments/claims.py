@@ -73,50 +73,24 @@ class Higher:
         others: The same.
         by: The name of the number.
         effect: The paper's difference, if known. It makes nothing nil on a stand-in.
+        within: By how much it may be lower.
     """
 
     arms: str | Sequence[str]
     others: str | Sequence[str]
     by: str
     effect: float = 0.0
+    within: float = 0.0
 
     def __call__(self, results):
         """The verdict of the runs."""
-        own_data = not results.experiment.stands_in_for
-        return all_positive(_gaps(self, results), self.effect if own_data else 0.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class AsHigh:
-    """Test that a number is higher, or lower by at most a margin; see `Higher`.
-
-    Args:
-        arms: The name of an arm, or several.
-        others: The same.
-        by: The name of the number.
-        within: The margin.
-    """
-
-    arms: str | Sequence[str]
-    others: str | Sequence[str]
-    by: str
-    within: float
-
-    def __call__(self, results):
-        """The verdict of the runs."""
-        return all_positive(_gaps(self, results), over=-self.within)
+        effect = 0.0 if results.experiment.stands_in_for else self.effect
+        return all_positive(_gaps(self, results), effect, over=-self.within)
 
 
 @dataclasses.dataclass(frozen=True)
 class Equal:
-    """Test that a number differs by at most a margin; see `Higher`.
-
-    Args:
-        arms: The name of an arm, or several.
-        others: The same.
-        by: The name of the number.
-        within: The margin.
-    """
+    """Test that a number differs by at most a margin, `within`; see `Higher`."""
 
     arms: str | Sequence[str]
     others: str | Sequence[str]
@@ -199,6 +173,16 @@ class WithinRules:
         runs = ((len(results.of(arm)), len(kept.of(arm))) for arm in arms)
         share = min((some / every for every, some in runs if some), default=1.0)
         return judged._replace(seeds=judged.seeds / share)
+
+
+def in_turns(claims, keys):
+    """The first claim of each key, then the second of each, and so on.
+
+    Args:
+        claims: A function of a key that yields claims, as many for each.
+        keys: What the claims are about, such as the starts of a gate.
+    """
+    return itertools.chain.from_iterable(zip(*map(claims, keys), strict=True))
 
 
 def judge(test, results):

@@ -6,7 +6,6 @@ import re
 import pytest
 
 from experiments import (
-    AsHigh,
     Claim,
     Equal,
     Experiment,
@@ -23,6 +22,7 @@ from experiments import (
     pages,
     preset,
 )
+from experiments.claims import in_turns
 from papers import EXPERIMENTS
 
 TEMPLATE = """
@@ -122,12 +122,9 @@ class Coin(Experiment):
         return results.values("bent", "heads").max()
 
     def table_heads(self, results):
-        head = "coin | mean heads | most heads | share"
-        rows = (
-            [arm, results.text(arm, "heads"), sides, share]
-            for arm, (share, sides) in self.arms.items()
-        )
-        return [head, *rows]
+        yield "coin | mean heads | most heads | share"
+        for arm, (share, sides) in self.arms.items():
+            yield [arm, results.text(arm, "heads"), sides, share]
 
     def table_empty(self, results):
         return ["none"]
@@ -229,8 +226,8 @@ def judged(results, *tests, **attributes):
         (FEWER, "no"),
         (Higher(["bent", "fair"], "fair", by="heads"), "undecided"),
         # The smallest difference is 1.03 on average.
-        (AsHigh("fair", "bent", by="heads", within=2), "yes"),
-        (AsHigh("fair", "bent", by="heads", within=0.5), "no"),
+        (Higher("fair", "bent", by="heads", within=2), "yes"),
+        (Higher("fair", "bent", by="heads", within=0.5), "no"),
         (Equal("fair", "bent", by="heads", within=2), "yes"),
         (Equal("fair", ("bent", "fair"), by="heads", within=0.5), "no"),
         (Equal("lost", "fair", by="heads", within=2), "not run"),
@@ -368,6 +365,13 @@ def test_a_table_in_markdown():
     rows = [["a|b", 0.12345], [None, 7]]
     wanted = "| x | y |\n| --- | --- |\n| a\\|b | 0.123 |\n|  | 7 |"
     assert pages.table(["x", "y"], rows) == wanted
+    wanted = "| x | y |\n| --- | ---: |\n| a | 1 |"
+    assert pages.table(["x", "y:"], [["a", 1]]) == wanted
+
+
+def test_claims_are_in_turns():
+    found = in_turns(lambda key: iter([f"{key}1", f"{key}2"]), "ab")
+    assert [*found] == ["a1", "b1", "a2", "b2"]
 
 
 def test_the_index_links_to_every_page(results):

@@ -1,14 +1,13 @@
 """The gates that the paper compares, and what it counts of them."""
 
 import functools
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 
 import dselectk_keras as dk
-from experiments import INADMISSIBLE, all_positive
+from experiments import INADMISSIBLE, Arm, all_positive
 
 JUMP = 0.1  # A larger change of a weight in one step is a jump.
 STATIC, TOP_K = "DSelect-k, static", "Top-k, static"  # Those that are followed.
@@ -19,35 +18,29 @@ STARTS = {TOP_K: "Top-k starts in ±0.05", TOP_K_KERAS: "Top-k has Keras' start"
 KERAS_START = keras.initializers.VarianceScaling(1.0, "fan_out", "uniform")
 
 
-class Method(NamedTuple):
-    """A way to share experts: a gate of `new_gate`, or `None` for one network."""
-
-    gate: str | Callable | None
-    per_example: bool = False
-
-    @property
-    def is_sparse(self):
-        """Whether the gate is told how many experts to choose."""
-        sparse = {"dselect_k", "top_k", "top_k_keras"}
-        return callable(self.gate) or self.gate in sparse
-
-    @property
-    def is_followed(self):
-        """Whether the weights are recorded during training."""
-        return self.is_sparse and not self.per_example
-
-
+# Ways to share experts: gates of `new_gate`, or one network.
 METHODS = {
-    STATIC: Method("dselect_k"),
-    TOP_K: Method("top_k"),
-    TOP_K_KERAS: Method("top_k_keras"),
-    "Gumbel-softmax, static": Method("gumbel_softmax"),
-    "DSelect-k, per-example": Method("dselect_k", True),
-    "Top-k, per-example": Method("top_k", True),
-    "softmax, per-example": Method("softmax", True),
-    "shared bottom": Method(None),
+    STATIC: Arm("dselect_k"),
+    TOP_K: Arm("top_k"),
+    TOP_K_KERAS: Arm("top_k_keras"),
+    "Gumbel-softmax, static": Arm("gumbel_softmax"),
+    "DSelect-k, per-example": Arm("dselect_k", per_example=True),
+    "Top-k, per-example": Arm("top_k", per_example=True),
+    "softmax, per-example": Arm("softmax", per_example=True),
+    "shared bottom": Arm(),
 }
 MOST_EXPECTED = 4  # Experts of the Gumbel-softmax gate (Appendices D.1 and D.2).
+
+
+def is_sparse(method):
+    """Whether the gate is told how many experts to choose."""
+    sparse = {"dselect_k", "top_k", "top_k_keras"}
+    return callable(method.gate) or method.gate in sparse
+
+
+def is_followed(method):
+    """Whether the weights are recorded during training."""
+    return is_sparse(method) and not method.per_example
 
 
 def methods_of(experiment):
@@ -55,8 +48,8 @@ def methods_of(experiment):
     methods = {name: METHODS[name] for name in experiment.methods}
     for name, make in experiment.gates.items():
         if not make(experiment.num_nonzeros[0], 1).per_example_only:
-            methods[f"{name}, static"] = Method(make)
-        methods[f"{name}, per-example"] = Method(make, per_example=True)
+            methods[f"{name}, static"] = Arm(make)
+        methods[f"{name}, per-example"] = Arm(make, per_example=True)
     return methods
 
 
@@ -93,7 +86,7 @@ def with_start(names, start):
 def search_space(experiment, method):
     """What there is to choose from for a method: fields of the experiment, by name."""
     space = {"learning_rate": experiment.learning_rates, "epochs": experiment.epochs}
-    if method.is_sparse:
+    if is_sparse(method):
         space["num_nonzeros"] = experiment.num_nonzeros
     if method.gate == "dselect_k":
         space |= {"entropy": experiment.entropies, "gamma": experiment.gammas}

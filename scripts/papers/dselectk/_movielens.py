@@ -117,7 +117,7 @@ class MovieLensExperiment(Experiment):
         build = functools.partial(self._build, method, shape)
         new, data = Retrained(build, self.batch_size), self._data
         recorder = dk.GateRecorder(every=1)
-        recorded = method.is_followed and not job.is_trial
+        recorded = _gates.is_followed(method) and not job.is_trial
         model = self._models.setdefault((method, *shape.items()), new).train(
             data.train,
             job.seed,

@@ -24,6 +24,7 @@ from experiments import (
     most,
     preset,
 )
+from experiments.claims import in_turns
 from experiments.results import how_many
 from papers import citations
 from papers.dselectk._gates import JUMP, movement, within_rules, words
@@ -113,42 +114,7 @@ class Fig278(Experiment):
             WithinRules(lambda r: most(all_four(r, DSELECT_K))),
             number="4 of 4",
         )
-        for start, begins in STARTS.items():
-            yield Claim(
-                "Appendix C.2.2; Figures 2 and 7",
-                "After tuning, Top-k recovers one of the four, and makes three "
-                "mistakes. (It holds here below 1.5 on average.)",
-                lambda r, begins=begins, start=start: f"{begins}: {recovery(r, start)}",
-                lambda r, start=start: all_positive(
-                    [gap_of(1.5 - r.values(start, "found"))]
-                ),
-                number="1 of 4",
-            )
-        for start, begins in STARTS.items():
-            yield Claim(
-                "Figure 2, caption",
-                "DSelect-k recovers the true experts, Top-k does not.",
-                lambda r, begins=begins, start=start: (
-                    f"DSelect-k: {recovery(r, DSELECT_K)} {kept(r)} {begins}: "
-                    f"{recovery(r, start)}"
-                ),
-                WithinRules(
-                    lambda r, start=start: all_hold(
-                        [most(all_four(r, DSELECT_K)), most(~all_four(r, start))]
-                    )
-                ),
-            )
-        for start, begins in STARTS.items():
-            yield Claim(
-                "Section 2; Figure 2, left; Figure 7",
-                "Top-k's weights oscillate: they jump from step to step.",
-                lambda r, begins=begins, start=start: (
-                    f"{begins}. Steps with a jump, a change of a weight by more than "
-                    f"{JUMP}: {r.text(start, 'jumps')} with Top-k, "
-                    f"{r.text(DSELECT_K, 'jumps')} with DSelect-k."
-                ),
-                Higher(start, DSELECT_K, by="jumps"),
-            )
+        yield from in_turns(claims_of, STARTS)
         yield Claim(
             "Appendix C.2.2; Figure 2, right; Figure 8",
             "DSelect-k's weights have smooth transitions. (It holds here if none "
@@ -183,50 +149,30 @@ class Fig278(Experiment):
         )
 
     def table_true_experts_found(self, results):
-        return [
-            (
-                "gate | the paper | true experts found | false experts used | all four "
-                "and no other | experts with any weight | steps with a jump | last "
-                "jump | validation loss"
-            ),
-            *(
-                [
-                    arm,
-                    FOUND.get(arm, ""),
-                    results.text(arm, "found"),
-                    results.text(arm, "others"),
-                    f"{all_four(results, arm).mean():.0%}",
-                    results.text(arm, "experts"),
-                    results.text(arm, "jumps"),
-                    results.text(arm, "last_jump"),
-                    results.text(arm, "loss"),
-                ]
-                for arm in self.arms
-            ),
-        ]
+        yield (
+            "gate | the paper | true experts found | false experts used | all four and "
+            "no other | experts with any weight | steps with a jump | last jump | "
+            "validation loss"
+        )
+        for arm in self.arms:
+            found = results.texts(arm, "found", "others")
+            texts = results.texts(arm, "experts", "jumps", "last_jump", "loss")
+            share = f"{all_four(results, arm).mean():.0%}"
+            yield [arm, FOUND.get(arm, ""), *found, share, *texts]
 
     def table_every_setting(self, results):
-        return [
-            ["gate", "setting", "true experts found", "problems that take it"],
-            *(
-                [
-                    arm,
-                    words(setting),
-                    float(results.values(arm, "tried")[:, i].mean()),
-                    [run.numbers["setting"] for run in results.of(arm)].count(
-                        words(setting)
-                    ),
-                ]
-                for arm in self.arms
-                for i, setting in enumerate(self.settings(arm))
-            ),
-        ]
+        yield ["gate", "setting", "true experts found", "problems that take it"]
+        for arm in self.arms:
+            taken = [run.numbers["setting"] for run in results.of(arm)]
+            means = results.values(arm, "tried").mean(axis=0)
+            for setting, mean in zip(self.settings(arm), means, strict=True):
+                text = words(setting)
+                yield [arm, text, float(mean), taken.count(text)]
 
     def table_parameters(self, results):
-        return [
-            ["k", "experts n", "DSelect-k: k + k log n", "Top-k: n"],
-            *([k, n, parameters(k, n)[0], parameters(k, n)[1]] for k, n in SIZES),
-        ]
+        yield ["k", "experts n", "DSelect-k: k + k log n", "Top-k: n"]
+        for k, n in SIZES:
+            yield [k, n, *parameters(k, n)]
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -406,6 +352,42 @@ def all_four(results, arm):
     """For each problem, whether all four experts are found and no other is used."""
     found, others = (results.values(arm, name) for name in ("found", "others"))
     return (found == K) & (others == 0)
+
+
+def claims_of(start):
+    """The claims that are judged with each start of Top-k."""
+    begins = STARTS[start]
+    yield Claim(
+        "Appendix C.2.2; Figures 2 and 7",
+        "After tuning, Top-k recovers one of the four, and makes three mistakes. (It "
+        "holds here below 1.5 on average.)",
+        lambda r: f"{begins}: {recovery(r, start)}",
+        lambda r: all_positive([gap_of(1.5 - r.values(start, "found"))]),
+        number="1 of 4",
+    )
+    yield Claim(
+        "Figure 2, caption",
+        "DSelect-k recovers the true experts, Top-k does not.",
+        lambda r: (
+            f"DSelect-k: {recovery(r, DSELECT_K)} {kept(r)} {begins}: "
+            f"{recovery(r, start)}"
+        ),
+        WithinRules(
+            lambda r: all_hold(
+                [most(all_four(r, DSELECT_K)), most(~all_four(r, start))]
+            )
+        ),
+    )
+    yield Claim(
+        "Section 2; Figure 2, left; Figure 7",
+        "Top-k's weights oscillate: they jump from step to step.",
+        lambda r: (
+            f"{begins}. Steps with a jump, a change of a weight by more than {JUMP}: "
+            f"{r.text(start, 'jumps')} with Top-k, {r.text(DSELECT_K, 'jumps')} with "
+            "DSelect-k."
+        ),
+        Higher(start, DSELECT_K, by="jumps"),
+    )
 
 
 def recovery(results, arm):

@@ -228,53 +228,28 @@ class Fig3(Experiment):
         )
 
     def table_each_task(self, results):
-        return [
-            ["group", "task", "measure", "Top-k", "DSelect-k", "DSelect-k better by"],
-            *(
-                [
-                    group,
-                    f"`{task}`",
-                    f"{measure}, {'higher' if measure == 'AUC' else 'lower'} is better",
-                    results.text(TOP_K, task, 4),
-                    results.text(DSELECT_K, task, 4),
-                    percent(self.gains(results)[:, i]),
-                ]
-                for i, (task, group, measure) in enumerate(self.tasks)
-            ),
-        ]
+        yield ["group", "task", "measure", "Top-k", "DSelect-k", "DSelect-k better by"]
+        gains = self.gains(results)
+        for i, (task, group, measure) in enumerate(self.tasks):
+            better = "higher" if measure == "AUC" else "lower"
+            both = [results.text(arm, task, 4) for arm in (TOP_K, DSELECT_K)]
+            measured = f"{measure}, {better} is better"
+            yield [group, f"`{task}`", measured, *both, percent(gains[:, i])]
 
     def table_of_the_paper(self, results):
-        return [
-            ["task", "measure", "Top-k", "DSelect-k", "DSelect-k better by"],
-            *(
-                [
-                    task,
-                    measure,
-                    f"{c:.4f} ± {d:.4f}",
-                    f"{a:.4f} ± {b:.4f}",
-                    f"{gain(measure, a, c):+.1%}",
-                ]
-                for task, (measure, a, b, c, d) in PAPER.items()
-            ),
-        ]
+        yield ["task", "measure", "Top-k", "DSelect-k", "DSelect-k better by"]
+        for task, (measure, a, b, c, d) in PAPER.items():
+            both = f"{c:.4f} ± {d:.4f}", f"{a:.4f} ± {b:.4f}"
+            yield [task, measure, *both, f"{gain(measure, a, c):+.1%}"]
 
     def table_sharing(self, results):
-        return [
-            (
-                "gate | experts a task uses | Jaccard index, same group | two groups | "
-                "seeds with all selectors decided"
-            ),
-            *(
-                [
-                    arm,
-                    results.text(arm, "experts", 2),
-                    results.text(arm, "related", 2),
-                    results.text(arm, "unrelated", 2),
-                    how_many(within_rules(results, arm)),
-                ]
-                for arm in self.arms
-            ),
-        ]
+        yield (
+            "gate | experts a task uses | Jaccard index, same group | two groups | "
+            "seeds with all selectors decided"
+        )
+        for arm in self.arms:
+            texts = results.texts(arm, "experts", "related", "unrelated", digits=2)
+            yield [arm, *texts, how_many(within_rules(results, arm))]
 
     @property
     def fields(self) -> dict[str, Any]:

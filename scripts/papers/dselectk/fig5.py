@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -15,6 +14,7 @@ import dselectk_keras as dk
 from experiments import (
     INADMISSIBLE,
     NIL,
+    Arm,
     Claim,
     Experiment,
     WithinRules,
@@ -26,7 +26,7 @@ from experiments import (
     preset,
     train_jobs,
 )
-from experiments.claims import judge
+from experiments.claims import HOLDS, in_turns, judge
 from experiments.results import NotRunError, format_mean, how_many
 from experiments.train_jobs import gate_history
 from papers import citations
@@ -70,17 +70,17 @@ WORDS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Method:
-    """How the gates of a method are made and tuned."""
+RATES = 0.001, 0.01, 0.1  # Learning rates.
 
-    make: Callable  # Of the steps of a run, a seed, and the settings by name.
-    space: dict = dataclasses.field(default_factory=dict)  # Beside the learning rate.
-    rates: tuple[float, ...] = (0.001, 0.01, 0.1)  # Learning rates.
-    decides: bool = False  # Whether `DecideGates` is used.
-    chooses: bool = False  # Whether `ChooseExperts` is used.
-    zero: float = 0.0  # The largest weight that counts as none.
-    mean: bool = False  # Whether the loss is the mean of the tasks' losses.
+
+def _arm(gate, space=None, rates=RATES, zero=0.0, mean=False, **callbacks):
+    """A method: a function of steps, a seed and settings that makes its gate.
+
+    What is `zero` or less counts as no weight. `mean` says whether the loss is the mean
+    of the tasks' losses.
+    """
+    space = {"learning_rate": rates, **(space or {})}
+    return Arm(gate, space=space, more={"zero": zero, "mean": mean}, **callbacks)
 
 
 def _dselect_k(*_, gamma, entropy):
@@ -97,34 +97,34 @@ LAMBDAS = 0.001, 0.005, 0.01, 0.1
 TEMPERATURES = 1e-6, 1e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 7.5e-4, 1e-3, 5e-3, 1e-2
 # The ranges of Appendix D.4.
 METHODS = {
-    OURS: Method(_dselect_k, {"gamma": GAMMAS, "entropy": LAMBDAS}),
-    TOP_K: Method(lambda *_: dk.TopKGate(K)),
-    KERAS: Method(lambda *_: dk.TopKGate(K, kernel_initializer=KERAS_START)),
-    "Ablation (annealing)": Method(_annealing, {"temperature": TEMPERATURES}),
-    "Ablation (entropy)": Method(
+    OURS: _arm(_dselect_k, {"gamma": GAMMAS, "entropy": LAMBDAS}),
+    TOP_K: _arm(lambda *_: dk.TopKGate(K)),
+    KERAS: _arm(lambda *_: dk.TopKGate(K, kernel_initializer=KERAS_START)),
+    "Ablation (annealing)": _arm(_annealing, {"temperature": TEMPERATURES}),
+    "Ablation (entropy)": _arm(
         lambda *_, entropy: dk.SoftmaxSelectorGate(K, entropy_reg=entropy),
         {"entropy": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 100.0)},
         zero=SOFTMAX_ZERO,
     ),
-    MEAN: Method(_dselect_k, {"gamma": GAMMAS, "entropy": LAMBDAS}, mean=True),
+    MEAN: _arm(_dselect_k, {"gamma": GAMMAS, "entropy": LAMBDAS}, mean=True),
     # Our own.
-    "DSelect-k, larger lambda": Method(
+    "DSelect-k, larger lambda": _arm(
         _dselect_k, {"gamma": GAMMAS, "entropy": (1.0, 10.0, 100.0)}
     ),
-    "noisy Top-k": Method(lambda _, seed: dk.TopKGate(K, noise=True, seed=seed)),
-    "Top-k, dense first": Method(lambda n, _: dk.TopKGate(K, dense_steps=n // 5)),
-    "DSelect-k, recipe": Method(
-        lambda *_: dk.DSelectKGate(K, gamma=3.0), rates=(0.01,), decides=True
+    "noisy Top-k": _arm(lambda _, seed: dk.TopKGate(K, noise=True, seed=seed)),
+    "Top-k, dense first": _arm(lambda n, _: dk.TopKGate(K, dense_steps=n // 5)),
+    "DSelect-k, recipe": _arm(
+        lambda *_: dk.DSelectKGate(K, gamma=3.0), rates=(0.01,), decide=True
     ),
-    "DSelect-k, recipe, gamma 1": Method(
-        lambda *_: dk.DSelectKGate(K), rates=(0.01,), decides=True
+    "DSelect-k, recipe, gamma 1": _arm(
+        lambda *_: dk.DSelectKGate(K), rates=(0.01,), decide=True
     ),
-    "softmax selectors, recipe": Method(
-        lambda *_: dk.SoftmaxSelectorGate(K), decides=True
+    "softmax selectors, recipe": _arm(
+        lambda *_: dk.SoftmaxSelectorGate(K), decide=True
     ),
-    "chosen by fit": Method(lambda *_: dk.ChosenGate(K), chooses=True),
-    "chosen by fit, untuned": Method(
-        lambda *_: dk.ChosenGate(K), rates=(0.01,), chooses=True
+    "chosen by fit": _arm(lambda *_: dk.ChosenGate(K), choose=True),
+    "chosen by fit, untuned": _arm(
+        lambda *_: dk.ChosenGate(K), rates=(0.01,), choose=True
     ),
 }
 
@@ -161,7 +161,7 @@ class Fig5(Experiment):
     @property
     def compared(self):
         own = {
-            name: Method(lambda steps, _, make=make: make(K, steps))
+            name: _arm(lambda steps, _, make=make: make(K, steps))
             for name, make in self.gates.items()
         }
         return {name: METHODS[name] for name in self.methods} | own
@@ -172,8 +172,7 @@ class Fig5(Experiment):
         return max(self.tasks)
 
     def space(self, arm):
-        method = self.compared[self.arms[arm][0]]
-        return {"learning_rate": method.rates, **method.space}
+        return dict(self.compared[self.arms[arm][0]].space)
 
     def run(self, arm, jobs):
         name, num_tasks = self.arms[arm]
@@ -186,7 +185,7 @@ class Fig5(Experiment):
             num_test=self.num_evaluated,
             seed=0,
         )
-        weight = 1 / num_tasks if method.mean else 1.0
+        weight = 1 / num_tasks if method.more["mean"] else 1.0
         tasks = [
             dk.Task(name, tower="sum", metrics=(), weight=weight)
             for name in data.task_names
@@ -198,14 +197,14 @@ class Fig5(Experiment):
                 data.train.x.shape[1],
                 tasks,
                 experts=dk.DenseExperts(num_tasks // 4, [UNITS]),
-                gate=method.make(steps, seed, **settings),
+                gate=method.gate(steps, seed, **settings),
                 stacked=True,
             )
             model.compile(keras.optimizers.Adam(learning_rate))
             return model
 
         length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
-        options = {"record": True, "decide": method.decides, "choose": method.chooses}
+        options = {"record": True, "decide": method.decide, "choose": method.choose}
         runs = train_jobs(build, data, jobs, **options, **length)
         return [
             self._judge(method, data, copy.model, gate_history(copy)["mmoe"])
@@ -214,17 +213,18 @@ class Fig5(Experiment):
 
     def _judge(self, method, data, model, history):
         weights, binary = history["weights"][-1], history.get("binary")
-        experts = dk.metrics.active_experts(weights, method.zero)
+        zero = method.more["zero"]
+        experts = dk.metrics.active_experts(weights, zero)
         seen = {} if binary is None else {"binary": float(binary[-1].mean())}
         # The paper's rules: S(Z) is binary, and at most k experts are used.
-        decided = method.zero > 0.0 or seen.get("binary", 1.0) == 1.0
+        decided = zero > 0.0 or seen.get("binary", 1.0) == 1.0
         return {
             "objective": error(model, data.validation),
             "mse": error(model, data.test),
             "admissible": bool(decided and experts.max() <= K),
             "experts": float(experts.mean()),
             "most_experts": int(experts.max()),
-            **dk.metrics.jaccard_index(weights, data.groups, method.zero)._asdict(),
+            **dk.metrics.jaccard_index(weights, data.groups, zero)._asdict(),
             **seen,
         }
 
@@ -359,64 +359,8 @@ class Fig5(Experiment):
 
     @property
     def _claims(self):
-        ours = self.at_most(OURS)
-        for start, begins in STARTS.items():
-            for n, (place, better, what) in WORDS.items():
-                yield Claim(
-                    f"Appendix C.1, results; Figure 5, {place}",
-                    f"DSelect-k has a {better} {what} than Top-k, for every number of "
-                    "tasks.",
-                    lambda r, begins=begins, n=n, start=start: (
-                        f"{begins}. {self.against(r, n, start)}."
-                    ),
-                    lambda r, n=n, start=start: self.is_better(r, n, start),
-                )
-        for start, begins in STARTS.items():
-            for n, (_, _, what) in WORDS.items():
-                yield Claim(
-                    "Appendix C.1, results",
-                    f"DSelect-k's advantage over Top-k in the {what} grows with the "
-                    "number of tasks.",
-                    lambda r, begins=begins, n=n, start=start: (
-                        f"{begins}. Advantage: "
-                        + ", ".join(
-                            f"{count} tasks: {format_mean(gap.mean, np.nan)}"
-                            for count, gap in self.advantages(r, n, start).items()
-                        )
-                        + "."
-                    ),
-                    WithinRules(lambda r, n=n, start=start: self.grows(r, n, start)),
-                )
-        for start, begins in STARTS.items():
-            theirs = self.at_most(start)
-            yield Claim(
-                "Appendix C.1, results",
-                f"At {self.most_tasks} tasks DSelect-k's error is more than 40 % below "
-                "Top-k's.",
-                lambda r, begins=begins, theirs=theirs: (
-                    f"{begins}: {1 - ratio(r, ours, theirs, 'mse'):.0%} below: "
-                    f"{r.text(ours, 'mse')} against {r.text(theirs, 'mse')}."
-                ),
-                WithinRules(
-                    lambda r, theirs=theirs: is_times(r, theirs, ours, "mse", 1 / 0.6)
-                ),
-                number="over 40 %",
-            )
-        for start, begins in STARTS.items():
-            theirs = self.at_most(start)
-            yield Claim(
-                "Appendix C.1, results",
-                f"At {self.most_tasks} tasks DSelect-k's Jaccard index of related "
-                "tasks is 76 % above Top-k's.",
-                lambda r, begins=begins, theirs=theirs: (
-                    f"{begins}: {ratio(r, ours, theirs, 'related') - 1:+.0%}: "
-                    f"{r.text(ours, 'related')} against {r.text(theirs, 'related')}."
-                ),
-                WithinRules(
-                    lambda r, theirs=theirs: is_times(r, ours, theirs, "related", 1.76)
-                ),
-                number="76 %",
-            )
+        for several in in_turns(self._claims_of, STARTS):
+            yield from several
         for n, (place, better, what) in WORDS.items():
             yield Claim(
                 f"Appendix C.1, results; Figure 5, {place}",
@@ -453,70 +397,88 @@ class Fig5(Experiment):
             number="about 2; 4; 4",
         )
 
-    def table_all_numbers(self, results):
-        return [
-            [
-                "method",
-                "tasks",
-                "test MSE",
-                "experts per task",
-                "Jaccard, related",
-                "Jaccard, unrelated",
-                "share of binary selectors",
-                "seeds within the rules",
-            ],
-            *(
-                [
-                    method,
-                    count,
-                    results.text(arm, "mse"),
-                    results.text(arm, "experts"),
-                    results.text(arm, "related"),
-                    results.text(arm, "unrelated"),
-                    results.text(arm, "binary"),
-                    how_many(within_rules(results, arm)),
-                ]
-                for arm, (method, count) in self.arms.items()
-            ),
-            *(
-                [
-                    "random",
-                    count,
-                    "",
-                    float(K),
-                    index,
-                    index if count > GROUP else None,
-                    "",
-                    "",
-                ]
-                for count in self.tasks
-                for index in [random_jaccard(count // 4)]
-            ),
+    def _claims_of(self, start):
+        """Lists of the claims that are judged with each start of Top-k."""
+        begins, ours, theirs = STARTS[start], *map(self.at_most, (OURS, start))
+
+        def advantages(results, number):
+            return ", ".join(
+                f"{count} tasks: {format_mean(gap.mean, np.nan)}"
+                for count, gap in self.advantages(results, number, start).items()
+            )
+
+        yield [
+            Claim(
+                f"Appendix C.1, results; Figure 5, {place}",
+                f"DSelect-k has a {better} {what} than Top-k, for every number of "
+                "tasks.",
+                lambda r, n=n: f"{begins}. {self.against(r, n, start)}.",
+                lambda r, n=n: self.is_better(r, n, start),
+            )
+            for n, (place, better, what) in WORDS.items()
+        ]
+        yield [
+            Claim(
+                "Appendix C.1, results",
+                f"DSelect-k's advantage over Top-k in the {what} grows with the number "
+                "of tasks.",
+                lambda r, n=n: f"{begins}. Advantage: {advantages(r, n)}.",
+                WithinRules(lambda r, n=n: self.grows(r, n, start)),
+            )
+            for n, (_, _, what) in WORDS.items()
+        ]
+        yield [
+            Claim(
+                "Appendix C.1, results",
+                f"At {self.most_tasks} tasks DSelect-k's error is more than 40 % below "
+                "Top-k's.",
+                lambda r: (
+                    f"{begins}: {1 - ratio(r, ours, theirs, 'mse'):.0%} below: "
+                    f"{r.text(ours, 'mse')} against {r.text(theirs, 'mse')}."
+                ),
+                WithinRules(lambda r: is_times(r, theirs, ours, "mse", 1 / 0.6)),
+                number="over 40 %",
+            )
+        ]
+        yield [
+            Claim(
+                "Appendix C.1, results",
+                f"At {self.most_tasks} tasks DSelect-k's Jaccard index of related "
+                "tasks is 76 % above Top-k's.",
+                lambda r: (
+                    f"{begins}: {ratio(r, ours, theirs, 'related') - 1:+.0%}: "
+                    f"{r.text(ours, 'related')} against {r.text(theirs, 'related')}."
+                ),
+                WithinRules(lambda r: is_times(r, ours, theirs, "related", 1.76)),
+                number="76 %",
+            )
         ]
 
+    def table_all_numbers(self, results):
+        yield (
+            "method | tasks | test MSE | experts per task | Jaccard, related | "
+            "Jaccard, unrelated | share of binary selectors | seeds within the rules"
+        )
+        for arm, (method, count) in self.arms.items():
+            numbers = "mse", "experts", "related", "unrelated", "binary"
+            kept = how_many(within_rules(results, arm))
+            yield [method, count, *results.texts(arm, *numbers), kept]
+        for count in self.tasks:
+            index = random_jaccard(count // 4)
+            unrelated = index if count > GROUP else None
+            yield ["random", count, "", float(K), index, unrelated, "", ""]
+
     def table_every_setting_tried(self, results):
-        return [
-            [
-                "method",
-                "settings",
-                "validation MSE",
-                "experts per task",
-                "share of binary selectors",
-                "within the rules",
-            ],
-            *(
-                [
-                    method,
-                    words(run.settings),
-                    run.numbers["objective"],
-                    run.numbers["experts"],
-                    run.numbers.get("binary"),
-                    "yes" if run.numbers["admissible"] else "no",
-                ]
-                for method in self.compared
-                for run in results.of(self.at_most(method), tuning=True)
-            ),
-        ]
+        yield (
+            "method | settings | validation MSE | experts per task | share of binary "
+            "selectors | within the rules"
+        )
+        for method in self.compared:
+            for run in results.of(self.at_most(method), tuning=True):
+                names = "objective", "experts", "binary"
+                numbers = [run.numbers.get(name) for name in names]
+                kept = HOLDS[run.numbers["admissible"]]
+                yield [method, words(run.settings), *numbers, kept]
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -524,7 +486,7 @@ class Fig5(Experiment):
             "K": K,
             "TEMPERATURES": TEMPERATURES,
             "SOFTMAX_ZERO": SOFTMAX_ZERO,
-            "rates": METHODS[TOP_K].rates,
+            "rates": RATES,
             "gammas": METHODS[OURS].space["gamma"],
             "entropies": METHODS[OURS].space["entropy"],
             "ablation_entropies": METHODS[ABLATIONS[1]].space["entropy"],

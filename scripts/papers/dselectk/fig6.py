@@ -5,8 +5,9 @@ from typing import Any
 
 from dselectk_keras.plots import plot_gate_weights
 from experiments import Claim, Higher, Untestable, most
+from experiments.claims import in_turns
 from experiments.results import how_many
-from papers.dselectk._gates import JUMP, STARTS, within_rules
+from papers.dselectk._gates import JUMP, STARTS, is_followed, within_rules
 from papers.dselectk._movielens import MovieLensExperiment
 
 LATE = 0.9  # A jump after this fraction of a run is at its end.
@@ -27,32 +28,8 @@ class Fig6(MovieLensExperiment):
 
     @property
     def claims(self):
-        for start, begins in STARTS.items():
-            ours, theirs = self.followed(self.alpha, start)
-            yield Claim(
-                "Appendix C.2.1; Figure 6",
-                "Top-k has frequent jumps: in one step a weight changes abruptly from "
-                "a nonzero value to zero.",
-                lambda r, begins=begins, ours=ours, theirs=theirs: (
-                    f"{begins}. Steps with a jump: {r.text(theirs, 'jumps')} with "
-                    f"Top-k, {r.text(ours, 'jumps')} with DSelect-k."
-                ),
-                Higher(theirs, ours, by="jumps"),
-            )
-        for start, begins in STARTS.items():
-            ours, theirs = self.followed(self.alpha, start)
-            yield Claim(
-                "Appendix C.2.1; Figure 6",
-                "Top-k's jumps go on to the end of training.",
-                lambda r, begins=begins, theirs=theirs: (
-                    f"{begins}. The last jump is at {r.text(theirs, 'last_jump')} of "
-                    f"the run; after {LATE} of it in "
-                    f"{how_many(r.values(theirs, 'last_jump') > LATE)} runs."
-                ),
-                lambda r, theirs=theirs: most(r.values(theirs, "last_jump") > LATE),
-                number="to around step 100,000",
-            )
         ours, theirs = self.followed(self.alpha)
+        yield from in_turns(self._claims_of, STARTS)
         yield Claim(
             "Appendix C.2.1; Figure 6",
             "DSelect-k's weights have smooth transitions.",
@@ -71,25 +48,40 @@ class Fig6(MovieLensExperiment):
             ),
         )
 
+    def _claims_of(self, start):
+        """The claims that are judged with each start of Top-k."""
+        ours, theirs = self.followed(self.alpha, start)
+        yield Claim(
+            "Appendix C.2.1; Figure 6",
+            "Top-k has frequent jumps: in one step a weight changes abruptly from a "
+            "nonzero value to zero.",
+            lambda r: (
+                f"{STARTS[start]}. Steps with a jump: {r.text(theirs, 'jumps')} with "
+                f"Top-k, {r.text(ours, 'jumps')} with DSelect-k."
+            ),
+            Higher(theirs, ours, by="jumps"),
+        )
+        yield Claim(
+            "Appendix C.2.1; Figure 6",
+            "Top-k's jumps go on to the end of training.",
+            lambda r: (
+                f"{STARTS[start]}. The last jump is at {r.text(theirs, 'last_jump')} "
+                f"of the run; after {LATE} of it in "
+                f"{how_many(r.values(theirs, 'last_jump') > LATE)} runs."
+            ),
+            lambda r: most(r.values(theirs, "last_jump") > LATE),
+            number="to around step 100,000",
+        )
+
     def table_moves(self, results):
-        return [
-            (
-                "gate | largest change | steps with a jump | last jump | experts at "
-                "the end | test loss"
-            ),
-            *(
-                [
-                    arm,
-                    results.text(arm, "largest"),
-                    results.text(arm, "jumps"),
-                    results.text(arm, "last_jump"),
-                    results.text(arm, "experts"),
-                    results.text(arm, "loss", 4),
-                ]
-                for arm, (method, _) in self.arms.items()
-                if method.is_followed
-            ),
-        ]
+        yield (
+            "gate | largest change | steps with a jump | last jump | experts at the "
+            "end | test loss"
+        )
+        for arm, (method, _) in self.arms.items():
+            if is_followed(method):
+                texts = results.texts(arm, "largest", "jumps", "last_jump", "experts")
+                yield [arm, *texts, results.text(arm, "loss", 4)]
 
     @property
     def fields(self) -> dict[str, Any]:

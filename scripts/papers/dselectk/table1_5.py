@@ -5,6 +5,7 @@ import itertools
 from typing import Any
 
 from experiments import INADMISSIBLE, NIL, Claim, Results, all_hold
+from experiments.claims import in_turns
 from experiments.plan import price
 from experiments.results import how_many
 from papers.dselectk import _gates
@@ -15,6 +16,7 @@ from papers.dselectk._gates import (
     STATIC,
     TOP_K,
     TOP_K_KERAS,
+    is_sparse,
     listed,
     with_start,
     within_rules,
@@ -28,7 +30,7 @@ SOFTMAX = "softmax, per-example"
 WITHIN = "runs within the rules"
 RIVALS = [name for name in METHODS if name not in OURS]
 GATES = RIVALS[:-1]  # Without the shared bottom.
-SPARSE_GATES = [name for name, method in METHODS.items() if method.is_sparse]
+SPARSE_GATES = [name for name, method in METHODS.items() if is_sparse(method)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,69 +165,7 @@ class Table1And5(MovieLensExperiment):
 
     @property
     def claims(self):
-        for start, begins in STARTS.items():
-            yield Claim(
-                "Section 4.1, first result; Table 1",
-                "For every alpha, one of the two DSelect-k gates has a lower test loss "
-                "than every competing method.",
-                lambda r, begins=begins, start=start: (
-                    f"{begins}. The better of the two, or both if either may be: "
-                    f"{self.of_better(r, 'loss', 4)}. Against all others: "
-                    f"{self.counted_wins(r, with_start(RIVALS, start), 'loss')}."
-                ),
-                lambda r, start=start: self.better_wins(
-                    r, with_start(RIVALS, start), "loss"
-                ),
-            )
-        for start, begins in STARTS.items():
-            yield Claim(
-                "Section 4.1, first result; Table 1",
-                "For every alpha, the same gate selects fewer experts than every "
-                "competing gate.",
-                lambda r, begins=begins, start=start: (
-                    f"{begins}. The better of the two, or both if either may be: "
-                    f"{self.of_better(r, 'experts')}. Against all others: "
-                    f"{self.counted_wins(r, with_start(GATES, start), 'experts')}."
-                ),
-                lambda r, start=start: self.better_wins(
-                    r, with_start(GATES, start), "experts"
-                ),
-            )
-        for start, begins in STARTS.items():
-            yield Claim(
-                "Section 4.1, second result; Table 1",
-                "Of the three static sparse gates none wins for every alpha.",
-                lambda r, begins=begins, start=start: (
-                    f"{begins}. Lowest mean test loss of those within the rules: "
-                    f"{self.best(r, with_start(STATIC_GATES, start))}."
-                ),
-                lambda r, start=start: self.no_winner(
-                    r, with_start(STATIC_GATES, start)
-                ),
-            )
-        for start, begins in STARTS.items():
-            yield Claim(
-                "Section 4.1, second result; Table 1",
-                "DSelect-k (static) has a lower loss than both Top-k (static) and "
-                "Gumbel-softmax for two of the three alphas.",
-                lambda r, begins=begins, start=start: (
-                    f"{begins}. For the alphas: {counted(self.static_wins(r, start))}."
-                ),
-                lambda r, start=start: at_least(2, self.static_wins(r, start)),
-                number="2 of 3",
-            )
-        for start, begins in STARTS.items():
-            yield Claim(
-                "Section 4.1, third result; Table 1",
-                "The DSelect-k and Top-k gates have a lower loss than the softmax "
-                "gate, for every alpha.",
-                lambda r, begins=begins, start=start: (
-                    f"{begins}. For the alphas: {counted(self.sparse_wins(r, start))}."
-                ),
-                lambda r, start=start: self.lower(
-                    r, with_start(SPARSE_GATES, start), [SOFTMAX]
-                ),
-            )
+        yield from in_turns(self._claims_of, STARTS)
         yield Claim(
             "Section 4.2, Results, on MovieLens",
             "DSelect-k (per-example) improves on DSelect-k (static); for which alpha "
@@ -234,67 +174,93 @@ class Table1And5(MovieLensExperiment):
             lambda r: at_least(1, self.by_alpha(r, OURS[1:], [STATIC])),
         )
 
-    def table_1(self, results):
-        return [
-            [
-                "gate",
-                *(
-                    column
-                    for alpha in self.alphas
-                    for column in (f"loss, alpha {alpha}", "experts", WITHIN)
-                ),
-            ],
-            *(
-                [
-                    name,
-                    *(
-                        cell
-                        for arm in [name_arm(name, alpha) for alpha in self.alphas]
-                        for cell in (
-                            results.text(arm, "loss", 4),
-                            results.text(arm, "experts") or "one network",
-                            how_many(within_rules(results, arm)),
-                        )
-                    ),
-                ]
-                for name in self.compared
+    def _claims_of(self, start):
+        """The claims that are judged with each start of Top-k."""
+        begins, static = STARTS[start], with_start(STATIC_GATES, start)
+        better = f"{begins}. The better of the two, or both if either may be"
+        rivals, gates = (with_start(names, start) for names in (RIVALS, GATES))
+        yield Claim(
+            "Section 4.1, first result; Table 1",
+            "For every alpha, one of the two DSelect-k gates has a lower test loss "
+            "than every competing method.",
+            lambda r: (
+                f"{better}: {self.of_better(r, 'loss', 4)}. Against all others: "
+                f"{self.counted_wins(r, rivals, 'loss')}."
             ),
-        ]
+            lambda r: self.better_wins(r, rivals, "loss"),
+        )
+        yield Claim(
+            "Section 4.1, first result; Table 1",
+            "For every alpha, the same gate selects fewer experts than every competing "
+            "gate.",
+            lambda r: (
+                f"{better}: {self.of_better(r, 'experts')}. Against all others: "
+                f"{self.counted_wins(r, gates, 'experts')}."
+            ),
+            lambda r: self.better_wins(r, gates, "experts"),
+        )
+        yield Claim(
+            "Section 4.1, second result; Table 1",
+            "Of the three static sparse gates none wins for every alpha.",
+            lambda r: (
+                f"{begins}. Lowest mean test loss of those within the rules: "
+                f"{self.best(r, static)}."
+            ),
+            lambda r: self.no_winner(r, static),
+        )
+        yield Claim(
+            "Section 4.1, second result; Table 1",
+            "DSelect-k (static) has a lower loss than both Top-k (static) and "
+            "Gumbel-softmax for two of the three alphas.",
+            lambda r: (
+                f"{begins}. For the alphas: {counted(self.static_wins(r, start))}."
+            ),
+            lambda r: at_least(2, self.static_wins(r, start)),
+            number="2 of 3",
+        )
+        yield Claim(
+            "Section 4.1, third result; Table 1",
+            "The DSelect-k and Top-k gates have a lower loss than the softmax gate, "
+            "for every alpha.",
+            lambda r: (
+                f"{begins}. For the alphas: {counted(self.sparse_wins(r, start))}."
+            ),
+            lambda r: self.lower(r, with_start(SPARSE_GATES, start), [SOFTMAX]),
+        )
+
+    def table_1(self, results):
+        heads = ([f"loss, alpha {alpha}", "experts", WITHIN] for alpha in self.alphas)
+        yield ["gate", *itertools.chain(*heads)]
+        for name in self.compared:
+            cells = []
+            for arm in (name_arm(name, alpha) for alpha in self.alphas):
+                experts = results.text(arm, "experts") or "one network"
+                kept = how_many(within_rules(results, arm))
+                cells += [results.text(arm, "loss", 4), experts, kept]
+            yield [name, *cells]
 
     def table_5(self, results):
-        return [
-            (
-                "gate | alpha | task 1: accuracy | task 1: cross-entropy | task 1: AUC "
-                "| task 2: squared error"
-            ),
-            *(
-                [
-                    name,
-                    f"{alpha}",
-                    results.text(arm, "watched_accuracy", 4),
-                    results.text(arm, "watched_loss", 4),
-                    results.text(arm, "watched_auc", 4),
-                    results.text(arm, "rating_mse", 4),
-                ]
-                for alpha in self.alphas
-                for name in self.compared
-                for arm in [name_arm(name, alpha)]
-            ),
-        ]
+        yield (
+            "gate | alpha | task 1: accuracy | task 1: cross-entropy | task 1: AUC | "
+            "task 2: squared error"
+        )
+        numbers = "watched_accuracy", "watched_loss", "watched_auc", "rating_mse"
+        for alpha, name in itertools.product(self.alphas, self.compared):
+            texts = results.texts(name_arm(name, alpha), *numbers, digits=4)
+            yield [name, f"{alpha}", *texts]
 
     def table_finer(self, results):
         epochs, more = map(listed, (self.presets()["cpu"].epochs, Gumbel.epochs))
         columns = "of these with an open expert", "test loss", "experts"
-        return [
-            [
-                "alpha",
-                f"the paper's grid, {epochs} epochs: settings within the rules",
-                *columns,
-                f"finer grid, {more} epochs: settings within the rules",
-                *columns,
-            ],
-            *([f"{alpha}", *cells] for alpha, cells in self.finer(results)),
+        yield [
+            "alpha",
+            f"the paper's grid, {epochs} epochs: settings within the rules",
+            *columns,
+            f"finer grid, {more} epochs: settings within the rules",
+            *columns,
         ]
+        for alpha, cells in self.finer(results):
+            yield [f"{alpha}", *cells]
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import keras
@@ -13,10 +14,12 @@ from experiments import (
     Experiment,
     WithinRules,
     all_hold,
+    by_group,
     preset,
     stand_in,
     train_jobs,
 )
+from experiments.claims import in_turns
 from experiments.plan import price
 from experiments.results import how_many
 from experiments.train_jobs import gate_history
@@ -105,23 +108,24 @@ class Table2(Experiment):
     def run(self, arm, jobs):
         dataset, method = self.arms[arm]
         data, space = self._data(dataset), self._full_space(method)
-        groups, found = {}, {}  # Those of one shape are trained together.
-        for place, each in enumerate(jobs):
-            shape, job = _gates.divided(each, space, SHAPES)
-            groups.setdefault(tuple(shape.items()), {})[place] = job
-        for items, own in groups.items():
+
+        def divided(job):
+            return _gates.divided(job, space, SHAPES)
+
+        def train(items, own):
             shape = dict(items)
             runs = train_jobs(
                 functools.partial(self._model, data, method, shape),
                 data,
-                list(own.values()),
-                record=method.is_followed,
+                [divided(job)[1] for job in own],
+                record=_gates.is_followed(method),
                 epochs=shape["epochs"],
                 batch_size=self.batch_size,
             )
-            for place, copy in zip(own, runs.copies, strict=True):
-                found[place] = _judge(copy, data, method, shape)
-        return [found[place] for place in range(len(jobs))]
+            return [_judge(copy, data, method, shape) for copy in runs.copies]
+
+        # Those of one shape are trained together.
+        return by_group(jobs, lambda job: tuple(divided(job)[0].items()), train)
 
     def _data(self, dataset):
         if self.stand_in:
@@ -158,44 +162,15 @@ class Table2(Experiment):
 
     @property
     def claims(self):
-        mnist, fashion = TITLES
-        both = [*((name, 100) for name, _ in ACCURACIES), ("experts", 1)]
-        for start, begins in STARTS.items():
-            yield Claim(
-                "Section 4.2; Table 2, Multi-MNIST",
-                "DSelect-k (static) is better than Top-k and Gumbel-softmax in the "
-                "accuracies of both tasks and in the number of experts.",
-                lambda r, begins=begins, start=start: (
-                    f"{begins}. Accuracies (%) and experts. "
-                    + shown(r, mnist, [STATIC, *with_start(RIVALS, start)], both)
-                ),
-                lambda r, start=start: below(
-                    r,
-                    mnist,
-                    with_start(RIVALS, start),
-                    [*ACCURACIES, ("experts",)],
-                ),
-            )
-        for start, begins in STARTS.items():
-            yield Claim(
-                "Section 4.2; Table 2, Multi-MNIST",
-                "DSelect-k (static) improves task 2's accuracy by over 1 % over Top-k "
-                "(static). (We read percentage points.)",
-                lambda r, begins=begins, start=start: (
-                    f"{begins}. By {above(r, start):2} %."
-                ),
-                lambda r, start=start: below(
-                    r, mnist, [start], [("accuracy_bottom_right", -100, -1)]
-                ),
-                number="over 1 %",
-            )
+        mnist = "multi_mnist"
+        yield from in_turns(self._on_mnist, STARTS)
         yield Claim(
             "Section 4.2; Table 2, Multi-MNIST",
             "DSelect-k (static) comes close to the softmax gate, with fewer experts. "
             "(Close: here, the error is higher by less than one percentage point.)",
             lambda r: (
                 "Errors (%) and experts. "
-                + shown(r, mnist, [STATIC, SOFTMAX], [("error", 100), both[-1]])
+                + shown(r, mnist, [STATIC, SOFTMAX], [("error", 100), ("experts", 1)])
             ),
             lambda r: below(r, mnist, [SOFTMAX], [("error", 1, 0.01), ("experts",)]),
             number="1.7 and 8 experts",
@@ -210,42 +185,45 @@ class Table2(Experiment):
             ),
             lambda r: below(r, mnist, [PER_EXAMPLE], [("error",)]),
         )
-        for start, begins in STARTS.items():
-            yield Claim(
-                "Section 4.2; Table 2, Multi-Fashion",
-                "DSelect-k (static) has the best accuracy of all methods.",
-                lambda r, begins=begins, start=start: (
-                    f"{begins}. Errors (%). "
-                    + shown(r, fashion, with_start(METHODS, start), [("error", 100)])
-                ),
-                lambda r, start=start: below(
-                    r,
-                    fashion,
-                    set(with_start(METHODS, start)) - {STATIC},
-                    [("error",)],
-                ),
-            )
-        for dataset, (steps, flops) in TABLE_4.items():
-            for start, begins in STARTS.items():
-                ours = arm_name(dataset, STATIC)
-                yield Claim(
-                    f"Table 4, {TITLES[dataset]}",
-                    f"S(Z) is binary after {steps} % of the training steps, and "
-                    f"training takes {'less' if flops < 1 else 'more'} FLOPS than with "
-                    "Top-k. (It holds here if S(Z) is binary as early in every run, "
-                    f"and {'fewer' if flops < 1 else 'more'} experts are evaluated per "
-                    "step than with Top-k.)",
-                    lambda r, begins=begins, dataset=dataset, ours=ours, start=start: (
-                        f"{begins}. Binary in {how_many(within_rules(r, ours))} "
-                        f"runs{binary_after(r, ours)}; experts evaluated per step: "
-                        f"{r.text(ours, 'evaluated')} against "
-                        f"{r.text(arm_name(dataset, start), 'evaluated')}."
-                    ),
-                    WithinRules(
-                        functools.partial(as_in_table_4, dataset=dataset, start=start)
-                    ),
-                    number=f"{steps} %; {flops} times",
-                )
+        yield from map(self._on_fashion, STARTS)
+        yield from itertools.starmap(as_table_4, itertools.product(TABLE_4, STARTS))
+
+    def _on_mnist(self, start):
+        """The claims on Multi-MNIST that are judged with each start of Top-k."""
+        mnist, begins = "multi_mnist", STARTS[start]
+        rivals = with_start(RIVALS, start)
+        both = [*((name, 100) for name, _ in ACCURACIES), ("experts", 1)]
+        yield Claim(
+            "Section 4.2; Table 2, Multi-MNIST",
+            "DSelect-k (static) is better than Top-k and Gumbel-softmax in the "
+            "accuracies of both tasks and in the number of experts.",
+            lambda r: (
+                f"{begins}. Accuracies (%) and experts. "
+                + shown(r, mnist, [STATIC, *rivals], both)
+            ),
+            lambda r: below(r, mnist, rivals, [*ACCURACIES, ("experts",)]),
+        )
+        yield Claim(
+            "Section 4.2; Table 2, Multi-MNIST",
+            "DSelect-k (static) improves task 2's accuracy by over 1 % over Top-k "
+            "(static). (We read percentage points.)",
+            lambda r: f"{begins}. By {above(r, start):2} %.",
+            lambda r: below(r, mnist, [start], [("accuracy_bottom_right", -100, -1)]),
+            number="over 1 %",
+        )
+
+    def _on_fashion(self, start):
+        """The claim on Multi-Fashion, with a start of Top-k."""
+        fashion, methods = "multi_fashion", with_start(METHODS, start)
+        return Claim(
+            "Section 4.2; Table 2, Multi-Fashion",
+            "DSelect-k (static) has the best accuracy of all methods.",
+            lambda r: (
+                f"{STARTS[start]}. Errors (%). "
+                + shown(r, fashion, methods, [("error", 100)])
+            ),
+            lambda r: below(r, fashion, {*methods} - {STATIC}, [("error",)]),
+        )
 
     def table_multi_mnist(self, results):
         return self._table(results, "multi_mnist")
@@ -254,24 +232,17 @@ class Table2(Experiment):
         return self._table(results, "multi_fashion")
 
     def _table(self, results, dataset):
-        return [
-            (
-                "gate | accuracy 1, % | accuracy 2, % | loss | experts | runs within "
-                "the rules"
-            ),
-            *(
-                [
-                    arm.partition(": ")[2],
-                    results.text(arm, "accuracy_top_left", 4, 100),
-                    results.text(arm, "accuracy_bottom_right", 4, 100),
-                    results.text(arm, "loss"),
-                    results.text(arm, "experts"),
-                    how_many(within_rules(results, arm)),
-                ]
-                for arm, (of, _) in self.arms.items()
-                if of == dataset
-            ),
-        ]
+        yield (
+            "gate | accuracy 1, % | accuracy 2, % | loss | experts | runs within the "
+            "rules"
+        )
+        for arm, (of, _) in self.arms.items():
+            if of == dataset:
+                tasks = (f"accuracy_{task}" for task in TASKS)
+                accuracies = results.texts(arm, *tasks, digits=4, scale=100)
+                texts = results.texts(arm, "loss", "experts")
+                kept = how_many(within_rules(results, arm))
+                yield [arm.partition(": ")[2], *accuracies, *texts, kept]
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -286,6 +257,27 @@ class Table2(Experiment):
         }
 
 
+def as_table_4(dataset, start):
+    """The claim on Table 4 of a data set, with a start of Top-k."""
+    steps, flops = TABLE_4[dataset]
+    ours, theirs = (arm_name(dataset, method) for method in (STATIC, start))
+    return Claim(
+        f"Table 4, {TITLES[dataset]}",
+        f"S(Z) is binary after {steps} % of the training steps, and training takes "
+        f"{'less' if flops < 1 else 'more'} FLOPS than with Top-k. (It holds here if "
+        "S(Z) is binary as early in every run, and "
+        f"{'fewer' if flops < 1 else 'more'} experts are evaluated per step than with "
+        "Top-k.)",
+        lambda r: (
+            f"{STARTS[start]}. Binary in {how_many(within_rules(r, ours))} "
+            f"runs{binary_after(r, ours)}; experts evaluated per step: "
+            f"{r.text(ours, 'evaluated')} against {r.text(theirs, 'evaluated')}."
+        ),
+        WithinRules(functools.partial(as_in_table_4, dataset=dataset, start=start)),
+        number=f"{steps} %; {flops} times",
+    )
+
+
 def arm_name(dataset, method):
     """The name of a method on a data set."""
     return f"{TITLES[dataset]}: {method}"
@@ -298,7 +290,7 @@ def _judge(copy, data, method, shape):
     found = task_numbers(predictions, data.test.y) | numbers
     found["objective"] = task_numbers(scores, data.validation.y)["error"]
     found["admissible"] = _gates.is_admissible(gates, method, shape)
-    if method.is_followed:
+    if _gates.is_followed(method):
         # Records are from before the first step and after every one (on JAX, after
         # every epoch). Until the next record is what the last one says.
         history = gate_history(copy)["mmoe"]

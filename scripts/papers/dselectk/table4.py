@@ -1,6 +1,7 @@
 """Table 4: when S(Z) becomes binary, and what training costs, on MovieLens."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -69,47 +70,39 @@ class Table4(MovieLensExperiment):
                 WithinRules(lambda r, alpha=alpha: self.is_as_early(r, alpha)),
                 number=f"{STEPS[alpha]} %",
             )
-        for alpha in self.alphas:
-            for start, begins in STARTS.items():
-                yield Claim(
-                    f"Table 4, MovieLens {alpha}",
-                    f"On MovieLens with alpha {alpha}, training takes "
-                    f"{'less' if FLOPS[alpha] < 1 else 'more'} FLOPS than with Top-k.",
-                    lambda r, alpha=alpha, begins=begins, start=start: (
-                        f"{begins}: {self.ratio(r, alpha, start)} times Top-k's."
-                    ),
-                    WithinRules(
-                        lambda r, alpha=alpha, start=start: self.more_flops(
-                            r, alpha, start
-                        )
-                    ),
-                    number=f"{FLOPS[alpha]} times",
-                )
+        pairs = itertools.product(self.alphas, STARTS)
+        yield from itertools.starmap(self._on_flops, pairs)
+
+    def _on_flops(self, alpha, start):
+        """The claim on the operations of training, with a start of Top-k."""
+        more = "less" if FLOPS[alpha] < 1 else "more"
+        return Claim(
+            f"Table 4, MovieLens {alpha}",
+            f"On MovieLens with alpha {alpha}, training takes {more} FLOPS than with "
+            "Top-k.",
+            lambda r: f"{STARTS[start]}: {self.ratio(r, alpha, start)} times Top-k's.",
+            WithinRules(lambda r: self.more_flops(r, alpha, start)),
+            number=f"{FLOPS[alpha]} times",
+        )
 
     def table_cost(self, results):
-        return [
-            (
-                "alpha | start of Top-k | seeds with binary S(Z) | paper: % of steps "
-                "until binary | here, % | paper: FLOPS relative to Top-k | here | "
-                "experts evaluated, DSelect-k | Top-k"
-            ),
-            *(
-                [
-                    f"{alpha}",
-                    begins.split(" ", 2)[2],
-                    how_many(is_decided(results, ours)),
-                    f"{STEPS[alpha]}",
-                    results.text(ours, "decided", scale=100),
-                    f"{FLOPS[alpha]}",
-                    self.ratio(results, alpha, start),
-                    results.text(ours, "evaluated"),
-                    results.text(theirs, "evaluated"),
-                ]
-                for alpha in self.alphas
-                for start, begins in STARTS.items()
-                for ours, theirs in [self.followed(alpha, start)]
-            ),
-        ]
+        yield (
+            "alpha | start of Top-k | seeds with binary S(Z) | paper: % of steps until "
+            "binary | here, % | paper: FLOPS relative to Top-k | here | experts "
+            "evaluated, DSelect-k | Top-k"
+        )
+        for alpha, (start, begins) in itertools.product(self.alphas, STARTS.items()):
+            ours, theirs = self.followed(alpha, start)
+            yield [
+                f"{alpha}",
+                begins.split(" ", 2)[2],
+                how_many(is_decided(results, ours)),
+                f"{STEPS[alpha]}",
+                results.text(ours, "decided", scale=100),
+                f"{FLOPS[alpha]}",
+                self.ratio(results, alpha, start),
+                *(results.text(arm, "evaluated") for arm in (ours, theirs)),
+            ]
 
     @property
     def fields(self) -> dict[str, Any]:

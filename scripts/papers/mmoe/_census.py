@@ -320,35 +320,24 @@ class Census(Experiment, abc.ABC):
         )
 
     def table_areas(self, results):
-        return [
-            [
-                "method",
-                f"{self.main}, best: paper",
-                "ours",
-                f"{self.main}, mean: paper",
-                "ours",
-                "never married, in the best run: paper",
-                "ours",
-                "never married, mean: paper",
-                "ours",
-            ],
-            *(
-                [
-                    arm,
-                    f"{theirs.best:.4f}",
-                    format_mean(results.values(arm, self.main).max(), np.nan, 4),
-                    f"{theirs.mean:.4f}",
-                    results.text(arm, self.main, 4),
-                    f"{theirs.other_best:.4f}",
-                    format_mean(in_best_run(results, arm), np.nan, 4),
-                    f"{theirs.other_mean:.4f}",
-                    results.text(other, AUXILIARY, 4),
-                ]
-                for arm in self.methods
-                for theirs in [self.published[arm]]
-                for other in [SINGLE_AUXILIARY if arm == SINGLE else arm]
-            ),
+        heads = f"{self.main}, best", f"{self.main}, mean"
+        heads += "never married, in the best run", "never married, mean"
+        yield [
+            "method",
+            *itertools.chain(*([f"{head}: paper", "ours"] for head in heads)),
         ]
+        for arm in self.methods:
+            theirs = self.published[arm]
+            best = results.values(arm, self.main).max(), in_best_run(results, arm)
+            best = [format_mean(each, np.nan, 4) for each in best]
+            other = SINGLE_AUXILIARY if arm == SINGLE else arm
+            yield [
+                arm,
+                *(f"{theirs.best:.4f}", best[0]),
+                *(f"{theirs.mean:.4f}", results.text(arm, self.main, 4)),
+                *(f"{theirs.other_best:.4f}", best[1]),
+                *(f"{theirs.other_mean:.4f}", results.text(other, AUXILIARY, 4)),
+            ]
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -80,18 +80,15 @@ class Fig2(Experiment):
         )
 
     def table_correlation(self, results):
-        return [
-            ["p", "linear and sines", "linear"],
-            *(
-                [
-                    f"{cosines(results)[i]:.2f}",
-                    f"{curve(results, BOTH)[i]:.3f} ± {bars(results, BOTH)[i]:.3f}",
-                    f"{curve(results, LINEAR)[i]:.3f} ± {bars(results, LINEAR)[i]:.3f}",
-                ]
-                for p in (0, 0.25, 0.5, 0.75, 0.9, 1)
-                for i in [np.abs(cosines(results) - p).argmin()]
-            ),
-        ]
+        yield ["p", "linear and sines", "linear"]
+        found = cosines(results)
+        for p in (0, 0.25, 0.5, 0.75, 0.9, 1):
+            i = np.abs(found - p).argmin()
+            texts = (
+                f"{curve(results, arm)[i]:.3f} ± {bars(results, arm)[i]:.3f}"
+                for arm in (BOTH, LINEAR)
+            )
+            yield [f"{found[i]:.2f}", *texts]
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -82,18 +82,15 @@ class Fig3(Synthetic):
         )
 
     def table_losses(self, results):
-        return [
-            ["tasks", "mean", "median", "mean in training"],
-            *(
-                [
-                    arm,
-                    results.text(arm, "loss"),
-                    format_mean(*median(results.values(arm, "loss"))),
-                    results.text(arm, "train_loss"),
-                ]
-                for arm in self.arms
-            ),
-        ]
+        yield ["tasks", "mean", "median", "mean in training"]
+        for arm in self.arms:
+            mean, in_training = results.texts(arm, "loss", "train_loss")
+            yield [
+                arm,
+                mean,
+                format_mean(*median(results.values(arm, "loss"))),
+                in_training,
+            ]
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Figure 4: three models by task correlation."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 from experiments import Claim, all_hold, all_positive, drawing
@@ -132,23 +133,14 @@ class Fig4(ThreeModels):
         )
 
     def table_losses(self, results):
-        return [
-            ["model", "p", "learning rate", "mean", "median", "mean in training"],
-            *(
-                [
-                    model,
-                    f"{p:g}",
-                    str(best.get("learning_rate", "")),
-                    results.text(arm, "loss"),
-                    format_mean(*median(results.values(arm, "loss"))),
-                    results.text(arm, "train_loss"),
-                ]
-                for model in MODELS
-                for p in self.ordered
-                for arm in [arm_of(model, p)]
-                for best, _ in [best_settings(results.of(arm, tuning=True))]
-            ),
-        ]
+        yield ["model", "p", "learning rate", "mean", "median", "mean in training"]
+        for model, p in itertools.product(MODELS, self.ordered):
+            arm = arm_of(model, p)
+            best, _ = best_settings(results.of(arm, tuning=True))
+            mean, in_training = results.texts(arm, "loss", "train_loss")
+            middle = format_mean(*median(results.values(arm, "loss")))
+            rate = str(best.get("learning_rate", ""))
+            yield [model, f"{p:g}", rate, mean, middle, in_training]
 
     @property
     def fields(self) -> dict[str, Any]:

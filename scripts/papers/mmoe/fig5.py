@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -91,27 +92,15 @@ class Fig5(ThreeModels):
         )
 
     def table_losses(self, results):
-        return [
-            (
-                "p | model | runs | lowest | median | highest | standard deviation | "
-                "distance from median"
-            ),
-            *(
-                [
-                    f"{p:g}",
-                    model,
-                    len(found),
-                    f"{found.min():.3g}",
-                    f"{np.median(found):.3g}",
-                    f"{found.max():.3g}",
-                    format_mean(*deviation(found), 2),
-                    format_mean(*spread(found), 2),
-                ]
-                for p in self.ordered
-                for model in MODELS
-                for found in [losses(results, model, p)]
-            ),
-        ]
+        yield (
+            "p | model | runs | lowest | median | highest | standard deviation | "
+            "distance from median"
+        )
+        for p, model in itertools.product(self.ordered, MODELS):
+            found = losses(results, model, p)
+            points = (f"{each:.3g}" for each in np.quantile(found, (0, 0.5, 1)))
+            widths = (format_mean(*width(found), 2) for width in (deviation, spread))
+            yield [f"{p:g}", model, len(found), *points, *widths]
 
     @property
     def fields(self) -> dict[str, Any]:

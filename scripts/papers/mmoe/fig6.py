@@ -138,26 +138,16 @@ class Fig6(Experiment):
         )
 
     def table_gates(self, results):
-        return [
-            (
-                "tasks | distance of the gates | focus: engagement | focus: "
-                "satisfaction | experts in effect: engagement | experts in effect: "
-                "satisfaction | test AUC: engagement | test AUC: satisfaction"
-            ),
-            *(
-                [
-                    arm,
-                    results.text(arm, "distance", 2),
-                    results.text(arm, "engagement_focus"),
-                    results.text(arm, "satisfaction_focus"),
-                    results.text(arm, "engagement_experts"),
-                    results.text(arm, "satisfaction_experts"),
-                    results.text(arm, "engagement_auc"),
-                    results.text(arm, "satisfaction_auc"),
-                ]
-                for arm in self.arms
-            ),
-        ]
+        yield (
+            "tasks | distance of the gates | focus: engagement | focus: satisfaction | "
+            "experts in effect: engagement | experts in effect: satisfaction | test "
+            "AUC: engagement | test AUC: satisfaction"
+        )
+        tasks = "engagement", "satisfaction"
+        numbers = [f"{t}_{each}" for each in ("focus", "experts", "auc") for t in tasks]
+        for arm in self.arms:
+            distance = results.text(arm, "distance", 2)
+            yield [arm, distance, *results.texts(arm, *numbers)]
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -259,24 +259,15 @@ class Table3(Experiment):
 
     def _table(self, results, metric, published):
         """A metric after each third of the training, the paper's and ours."""
-        return [
-            (
-                "method | @2M: paper | ours, after 1/3 | @4M: paper | ours, after 2/3 "
-                "| @6M: paper | ours, after 3/3"
-            ),
-            *(
-                [
-                    arm,
-                    *(
-                        cell
-                        for theirs, ours in zip(published[arm], columns, strict=True)
-                        for cell in (theirs, format_mean(*mean_and_error(ours), 4))
-                    ),
-                ]
-                for arm in self.arms
-                for columns in [self.thirds(results, arm, metric).T]
-            ),
-        ]
+        yield (
+            "method | @2M: paper | ours, after 1/3 | @4M: paper | ours, after 2/3 | "
+            "@6M: paper | ours, after 3/3"
+        )
+        for arm in self.arms:
+            cells, columns = [arm], self.thirds(results, arm, metric).T
+            for theirs, ours in zip(published[arm], columns, strict=True):
+                cells += [theirs, format_mean(*mean_and_error(ours), 4)]
+            yield cells
 
     @property
     def fields(self) -> dict[str, Any]:

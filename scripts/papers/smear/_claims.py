@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments import drawing
+from experiments import Claim, Higher, Untestable, drawing
 from experiments.results import format_mean
 
 ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k")
@@ -22,6 +22,25 @@ def points(arm, others, number="accuracy"):
         return f"{arm} {mean:.1f} %. Points above {'; '.join(gaps)}."
 
     return here
+
+
+def differences(rows, because=""):
+    """Claims about differences between arms: a generator.
+
+    Args:
+        rows: By the place in the paper, and by what it says: its number, and a test,
+            `Higher` or `Equal`. Of a negative number, the lower arm comes first in the
+            text, and second in the test.
+        because: The reason why runs cannot test them, if they cannot.
+    """
+    for where, own in rows.items():
+        for says, (number, test) in own.items():
+            arms = test.arms, test.others
+            if isinstance(test, Higher) and number.startswith("-"):
+                arms = test.others, test.arms
+            here = points(*arms, test.by)
+            found = Untestable(because, test) if because else test
+            yield Claim(where, says, here, found, number)
 
 
 def each(arms, write):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import math
 from typing import Any
 
@@ -20,6 +21,7 @@ from experiments import (
     not_run,
     preset,
 )
+from experiments.claims import in_turns
 from experiments.plan import price
 from experiments.timing import medians_in_turns
 from papers import citations
@@ -34,6 +36,7 @@ DISCRETE = {
     T5: ("Top-k", "ST-Gumbel", "REINFORCE"),
     RESNET: ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k"),
 }
+SLOWER = {T5: "1.2 times", RESNET: "1.3 times"}  # The ensemble, in the paper.
 CHOOSING = ("Hash", "Tag", "Top-k", "ST-Gumbel", "REINFORCE")  # One expert.
 NOT_SHOWN = {T5: ("SMEAR 2x", "DSelect-k"), RESNET: ("SMEAR 2x",)}
 SAME = 0.1  # Numbers that differ by a smaller share are almost identical.
@@ -131,90 +134,7 @@ class Fig2(Experiment):
     def claims(self):
         size = self.num_experts[0], self.length
         law = math.prod(size) / sum(size)
-        for setting in (T5, RESNET):
-            yield Claim(
-                "Section 4, Results, speed; Figure 2",
-                f"{setting}: single experts, Adamix, hash and tag routing, which have "
-                "no routing network, are the fastest.",
-                lambda r, setting=setting: (
-                    f"Times SMEAR's: {ratios(r, setting, UNROUTED)}; of the others "
-                    f"{self.first(r, setting, UNROUTED)} is the fastest."
-                ),
-                not_run(
-                    CPU,
-                    lambda r, setting=setting: all_hold(
-                        faster(r, setting, one, other)
-                        for one in UNROUTED
-                        for other in self.by_time(r, setting, UNROUTED)
-                    ),
-                ),
-            )
-        for setting in (T5, RESNET):
-            yield Claim(
-                "Section 4, Results, speed; Figure 2; Section 3, Computational Costs",
-                f"{setting}: SMEAR and discrete adaptive routing are almost equally "
-                "fast.",
-                lambda r, setting=setting: (
-                    "Times SMEAR's: "
-                    f"{ratios(r, setting, DISCRETE[setting])}.{self.copied(r, setting)}"
-                ),
-                not_run(
-                    f"{CPU} {FORM}",
-                    lambda r, setting=setting: all_hold(
-                        extra(r, setting, router).is_zero(SAME)
-                        for router in DISCRETE[setting]
-                    ),
-                ),
-            )
-        for setting in (T5, RESNET):
-            yield Claim(
-                "Section 4, Results, speed; Figure 2",
-                f"{setting}: SMEAR does not cost significantly more time than discrete "
-                "adaptive routing.",
-                lambda r, setting=setting: (
-                    "The fastest of these takes "
-                    f"{min(ratio(r, setting, d) for d in DISCRETE[setting]):.2f} times "
-                    "SMEAR's time."
-                ),
-                not_run(
-                    f"{CPU} {FORM}",
-                    lambda r, setting=setting: all_hold(
-                        extra(r, setting, router).is_positive(-SAME)
-                        for router in DISCRETE[setting]
-                    ),
-                ),
-            )
-        for setting in (T5, RESNET):
-            yield Claim(
-                "Section 4, Results, speed; Figure 2",
-                f"{setting}: the ensemble is the slowest.",
-                lambda r, setting=setting: (
-                    f"{ratio(r, setting, 'Ensemble'):.2f} times SMEAR's; of the others "
-                    f"{self.first(r, setting, ['Ensemble'], -1)} is the slowest."
-                ),
-                not_run(
-                    CPU,
-                    lambda r, setting=setting: all_hold(
-                        faster(r, setting, other, "Ensemble")
-                        for other in self.by_time(r, setting, ["Ensemble"])
-                    ),
-                ),
-            )
-        for setting, slower in ((T5, "1.2 times"), (RESNET, "1.3 times")):
-            yield Claim(
-                "Section 4, Results, speed; Figure 2; Section 3, Computational Costs",
-                f"{setting}: the ensemble is significantly slower than SMEAR.",
-                lambda r, setting=setting: (
-                    f"{r.text(setting + ', Ensemble', 'ratio')} times."
-                ),
-                not_run(
-                    CPU,
-                    lambda r, setting=setting: extra(
-                        r, setting, "Ensemble"
-                    ).is_positive(SAME),
-                ),
-                number=slower,
-            )
+        yield from in_turns(self._claims_of, SLOWER)
         yield Claim(
             "Section 3, Computational Costs",
             "SMEAR takes about as many operations as one expert, with 8 experts and "
@@ -234,22 +154,88 @@ class Fig2(Experiment):
             number="N L / (N + L), which is 7.53 times",
         )
 
+    def _claims_of(self, setting):
+        """The claims on the speed in a setting."""
+        speed = "Section 4, Results, speed; Figure 2"
+        discrete = DISCRETE[setting]
+        yield Claim(
+            speed,
+            f"{setting}: single experts, Adamix, hash and tag routing, which have no "
+            "routing network, are the fastest.",
+            lambda r: (
+                f"Times SMEAR's: {ratios(r, setting, UNROUTED)}; of the others "
+                f"{self.first(r, setting, UNROUTED)} is the fastest."
+            ),
+            not_run(
+                CPU,
+                lambda r: all_hold(
+                    faster(r, setting, one, other)
+                    for one in UNROUTED
+                    for other in self.by_time(r, setting, UNROUTED)
+                ),
+            ),
+        )
+        yield Claim(
+            f"{speed}; Section 3, Computational Costs",
+            f"{setting}: SMEAR and discrete adaptive routing are almost equally fast.",
+            lambda r: (
+                f"Times SMEAR's: {ratios(r, setting, discrete)}."
+                f"{self.copied(r, setting)}"
+            ),
+            not_run(
+                f"{CPU} {FORM}",
+                lambda r: all_hold(
+                    extra(r, setting, d).is_zero(SAME) for d in discrete
+                ),
+            ),
+        )
+        yield Claim(
+            speed,
+            f"{setting}: SMEAR does not cost significantly more time than discrete "
+            "adaptive routing.",
+            lambda r: (
+                "The fastest of these takes "
+                f"{min(ratio(r, setting, d) for d in discrete):.2f} times SMEAR's time."
+            ),
+            not_run(
+                f"{CPU} {FORM}",
+                lambda r: all_hold(
+                    extra(r, setting, d).is_positive(-SAME) for d in discrete
+                ),
+            ),
+        )
+        yield Claim(
+            speed,
+            f"{setting}: the ensemble is the slowest.",
+            lambda r: (
+                f"{ratio(r, setting, 'Ensemble'):.2f} times SMEAR's; of the others "
+                f"{self.first(r, setting, ['Ensemble'], -1)} is the slowest."
+            ),
+            not_run(
+                CPU,
+                lambda r: all_hold(
+                    faster(r, setting, other, "Ensemble")
+                    for other in self.by_time(r, setting, ["Ensemble"])
+                ),
+            ),
+        )
+        yield Claim(
+            f"{speed}; Section 3, Computational Costs",
+            f"{setting}: the ensemble is significantly slower than SMEAR.",
+            lambda r: f"{r.text(setting + ', Ensemble', 'ratio')} times.",
+            not_run(CPU, lambda r: extra(r, setting, "Ensemble").is_positive(SAME)),
+            number=SLOWER[setting],
+        )
+
     def table_costs(self, results):
-        return [
-            (
-                "router | T5-GLUE: operations | T5-GLUE: time | T5-GLUE: examples per "
-                "second | ResNet-DomainNet: operations | ResNet-DomainNet: time | "
-                "ResNet-DomainNet: examples per second"
-            ),
-            *(
-                [
-                    router,
-                    *self.costs(results, T5, router),
-                    *self.costs(results, RESNET, router),
-                ]
-                for router in ROUTERS
-            ),
-        ]
+        yield (
+            "router | T5-GLUE: operations | T5-GLUE: time | T5-GLUE: examples per "
+            "second | ResNet-DomainNet: operations | ResNet-DomainNet: time | "
+            "ResNet-DomainNet: examples per second"
+        )
+        for router in ROUTERS:
+            costs = (self.costs(results, network, router) for network in (T5, RESNET))
+            yield [router, *itertools.chain(*costs)]
 
     @property
     def fields(self) -> dict[str, Any]:

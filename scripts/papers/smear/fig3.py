@@ -1,6 +1,7 @@
 """Figure 3: which experts the domains use."""
 
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -128,23 +129,14 @@ class Fig3(DomainComparison):
         )
 
     def table_apart(self, results):
-        return [
-            (
-                "router | domains that are alike differ by | others differ by | bits "
-                "about the domain | experts in use"
-            ),
-            *(
-                [
-                    arm,
-                    f"{apart(results, arm, PAIRS).mean():.2f}",
-                    f"{apart(results, arm, OTHERS).mean():.2f}",
-                    f"{bits(results, arm).mean():.2f}",
-                    f"{in_use(results, arm).mean():.2f}",
-                ]
-                for arm in self.shown
-                if has_routing(results, arm)
-            ),
-        ]
+        yield (
+            "router | domains that are alike differ by | others differ by | bits about "
+            "the domain | experts in use"
+        )
+        for arm in filter(functools.partial(has_routing, results), self.shown):
+            numbers = [apart(results, arm, pairs) for pairs in (PAIRS, OTHERS)]
+            numbers += [bits(results, arm), in_use(results, arm)]
+            yield [arm, *(f"{each.mean():.2f}" for each in numbers)]
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from dselectk_keras import Batches, Ramp
 from experiments import (
-    AsHigh,
     Claim,
     Equal,
     Experiment,
@@ -27,11 +26,11 @@ from papers.smear._claims import (
     HEURISTICS,
     ONE,
     WIDE,
+    differences,
     drawn,
     each,
     has_routing,
     in_use,
-    points,
 )
 from papers.smear._routers import HOURS
 
@@ -75,6 +74,78 @@ PAPER = {
     "Top-k, no dropout": "77.2 (one seed)",
     "ST-Gumbel, dropout": "77.2 (one seed)",
     "REINFORCE, dropout": "78.2 (one seed)",
+}
+
+
+def above(arms, others, within=0.0):
+    """The test that arms have a higher score than others."""
+    return Higher(arms, others, "average", within=within)
+
+
+def same(arm, other):
+    """The test that two arms have about the same score."""
+    return Equal(arm, other, "average", 0.01)
+
+
+CLAIMS = {
+    "Section 4, Results, first result": {
+        "REINFORCE is the best estimator, and better than tag routing.": (
+            "+1.5, +1.8, +2.1",
+            above("REINFORCE", BEHIND),
+        ),
+        (
+            "Estimators are often worse than heuristic routing: Top-k and ST-Gumbel "
+            "are worse than tag routing."
+        ): ("+0.3, +0.6", above("Tag", WORSE)),
+    },
+    "Section 4, Results, second result": {
+        (
+            "In some cases an estimator is better than hash routing or a single "
+            "expert: REINFORCE is better than hash routing and 1x compute."
+        ): ("+13.1, +1.6", above("REINFORCE", BASIC))
+    },
+    "Section 4, Results": {
+        (
+            "SMEAR is as good as all routers that are learned by gradient estimation, "
+            "or better."
+        ): ("+3.4, +3.7, +1.6", above("SMEAR", ESTIMATORS, within=0.01)),
+        "SMEAR is as good as all heuristic routing strategies, or better.": (
+            "+3.1, +14.7, +3.2, +1.4",
+            above("SMEAR", HEURISTICS, within=0.01),
+        ),
+        "SMEAR is better than tag routing.": (
+            "+2.7; +3.1 by Table 2",
+            above("SMEAR", "Tag"),
+        ),
+        "SMEAR is better than one expert with as many parameters.": (
+            "+1.4",
+            above("SMEAR", "1x parameters"),
+        ),
+        "SMEAR matches the ensemble.": ("-0.1", same("SMEAR", "Ensemble")),
+        "SMEAR is better than Adamix.": ("+3.2", above("SMEAR", "Adamix")),
+        "SMEAR is slightly better than Latent Skills.": (
+            "+0.6",
+            above("SMEAR", "Latent Skills"),
+        ),
+    },
+    "Section 4, Scaling": {
+        "Twice as many experts do not change SMEAR's score.": (
+            "-0.3",
+            same("SMEAR 2x", "SMEAR"),
+        )
+    },
+}
+DROPOUT = {
+    "Expert dropout improves SMEAR.": ("+2.9", above("SMEAR", "SMEAR, no dropout")),
+    "Expert dropout improves Top-k.": ("+1.2", above("Top-k", "Top-k, no dropout")),
+    "Expert dropout harms ST-Gumbel.": (
+        "-1.1",
+        above("ST-Gumbel", "ST-Gumbel, dropout"),
+    ),
+    "Expert dropout harms REINFORCE.": (
+        "-1.6",
+        above("REINFORCE", "REINFORCE, dropout"),
+    ),
 }
 
 
@@ -166,108 +237,9 @@ class Table2Small(Experiment):
             f"{self.num_steps:,} steps in place of 600,000, and {2 * self.depth} "
             "routing blocks in place of 60."
         )
-        yield Claim(
-            "Section 4, Results, first result",
-            "REINFORCE is the best estimator, and better than tag routing.",
-            points("REINFORCE", BEHIND, "average"),
-            Untestable(TINY, Higher("REINFORCE", BEHIND, by="average")),
-            number="+1.5, +1.8, +2.1",
-        )
-        yield Claim(
-            "Section 4, Results, first result",
-            "Estimators are often worse than heuristic routing: Top-k and ST-Gumbel "
-            "are worse than tag routing.",
-            points("Tag", WORSE, "average"),
-            Untestable(TINY, Higher("Tag", WORSE, by="average")),
-            number="+0.3, +0.6",
-        )
-        yield Claim(
-            "Section 4, Results, second result",
-            "In some cases an estimator is better than hash routing or a single "
-            "expert: REINFORCE is better than hash routing and 1x compute.",
-            points("REINFORCE", BASIC, "average"),
-            Untestable(TINY, Higher("REINFORCE", BASIC, by="average")),
-            number="+13.1, +1.6",
-        )
-        yield Claim(
-            "Section 4, Results",
-            "SMEAR is as good as all routers that are learned by gradient estimation, "
-            "or better.",
-            points("SMEAR", ESTIMATORS, "average"),
-            Untestable(TINY, AsHigh("SMEAR", ESTIMATORS, by="average", within=0.01)),
-            number="+3.4, +3.7, +1.6",
-        )
-        yield Claim(
-            "Section 4, Results",
-            "SMEAR is as good as all heuristic routing strategies, or better.",
-            points("SMEAR", HEURISTICS, "average"),
-            Untestable(TINY, AsHigh("SMEAR", HEURISTICS, by="average", within=0.01)),
-            number="+3.1, +14.7, +3.2, +1.4",
-        )
-        yield Claim(
-            "Section 4, Results",
-            "SMEAR is better than tag routing.",
-            points("SMEAR", "Tag", "average"),
-            Untestable(TINY, Higher("SMEAR", "Tag", by="average")),
-            number="+2.7; +3.1 by Table 2",
-        )
-        yield Claim(
-            "Section 4, Results",
-            "SMEAR is better than one expert with as many parameters.",
-            points("SMEAR", "1x parameters", "average"),
-            Untestable(TINY, Higher("SMEAR", "1x parameters", by="average")),
-            number="+1.4",
-        )
-        yield Claim(
-            "Section 4, Results",
-            "SMEAR matches the ensemble.",
-            points("SMEAR", "Ensemble", "average"),
-            Untestable(TINY, Equal("SMEAR", "Ensemble", by="average", within=0.01)),
-            number="-0.1",
-        )
-        yield Claim(
-            "Section 4, Results",
-            "SMEAR is better than Adamix.",
-            points("SMEAR", "Adamix", "average"),
-            Untestable(TINY, Higher("SMEAR", "Adamix", by="average")),
-            number="+3.2",
-        )
-        yield Claim(
-            "Section 4, Results",
-            "SMEAR is slightly better than Latent Skills.",
-            points("SMEAR", "Latent Skills", "average"),
-            Untestable(TINY, Higher("SMEAR", "Latent Skills", by="average")),
-            number="+0.6",
-        )
-        yield Claim(
-            "Section 4, Scaling",
-            "Twice as many experts do not change SMEAR's score.",
-            points("SMEAR 2x", "SMEAR", "average"),
-            Untestable(TINY, Equal("SMEAR 2x", "SMEAR", by="average", within=0.01)),
-            number="-0.3",
-        )
-        for router, theirs in (("SMEAR", "+2.9"), ("Top-k", "+1.2")):
-            yield Claim(
-                "Appendix C; Table 1, T5-GLUE",
-                f"Expert dropout improves {router}.",
-                points(router, (f"{router}, no dropout",), "average"),
-                Untestable(
-                    f"{TINY} The paper has one seed.",
-                    Higher(router, f"{router}, no dropout", by="average"),
-                ),
-                number=theirs,
-            )
-        for router, theirs in (("ST-Gumbel", "-1.1"), ("REINFORCE", "-1.6")):
-            yield Claim(
-                "Appendix C; Table 1, T5-GLUE",
-                f"Expert dropout harms {router}.",
-                points(f"{router}, dropout", router, "average"),
-                Untestable(
-                    f"{TINY} The paper has one seed.",
-                    Higher(router, f"{router}, dropout", by="average"),
-                ),
-                number=theirs,
-            )
+        yield from differences(CLAIMS, TINY)
+        dropped = {"Appendix C; Table 1, T5-GLUE": DROPOUT}
+        yield from differences(dropped, f"{TINY} The paper has one seed.")
         yield Claim(
             "Section 4, T5-GLUE",
             "Tag routing is better if RTE shares the expert of MNLI.",
@@ -351,34 +323,16 @@ class Table2Small(Experiment):
         )
 
     def table_scores(self, results):
-        return [
-            (
-                "router | paper, GLUE | here | RTE | SST-2 | MRPC f1 | MRPC | STS-B "
-                "pearson | STS-B spearman | QQP f1 | QQP | MNLI | QNLI | CoLA"
-            ),
-            *(
-                [
-                    arm,
-                    PAPER[arm],
-                    results.text(arm, "average", scale=100),
-                    *(
-                        f"{100 * x:.1f}"
-                        for x in results.values(arm, "scores").mean(axis=0)
-                    ),
-                ]
-                for arm in self.arms
-            ),
-        ]
+        yield ["router", "paper, GLUE", "here", *SCORES]
+        for arm in self.arms:
+            scores = results.values(arm, "scores").mean(axis=0)
+            average = results.text(arm, "average", scale=100)
+            yield [arm, PAPER[arm], average, *(f"{100 * x:.1f}" for x in scores)]
 
     def table_apart(self, results):
-        return [
-            ["router", *(f"layer {i + 1}" for i in range(2 * self.depth))],
-            *(
-                [arm, *apart(results, arm)]
-                for arm in self.arms
-                if has_routing(results, arm)
-            ),
-        ]
+        yield ["router", *(f"layer {i + 1}" for i in range(2 * self.depth))]
+        for arm in filter(functools.partial(has_routing, results), self.arms):
+            yield [arm, *apart(results, arm)]
 
     @property
     def fields(self) -> dict[str, Any]:

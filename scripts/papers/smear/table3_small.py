@@ -3,11 +3,79 @@
 import dataclasses
 from typing import Any
 
-from experiments import AsHigh, Claim, Higher, drawing
+from experiments import Higher, drawing
 from experiments.plan import price
-from papers.smear._claims import ESTIMATORS, HEURISTICS, points
+from papers.smear._claims import ESTIMATORS, HEURISTICS, differences, points
 from papers.smear._comparison import REFERENCE, DomainComparison
 from papers.smear._routers import DOMAINNET, HOURS, OURS, ROUTED_BY, SINGLE
+
+
+def above(arms, others, effect=0.0, within=0.0):
+    """The test that arms are more accurate than others."""
+    return Higher(arms, others, "accuracy", effect, within)
+
+
+CLAIMS = {
+    "Section 4, Results, first result": {
+        (
+            "Tag routing is more accurate than all routers that are learned by "
+            "gradient estimation."
+        ): ("+1.4, +2.9, +1.4, +2.1", above("Tag", ESTIMATORS))
+    },
+    "Section 4, Results, second result": {
+        (
+            "Some routers that are learned by gradient estimation are more accurate "
+            "than hash routing: Top-k."
+        ): ("+7.6", above("Top-k", "Hash", 0.076)),
+        "Some are more accurate than a single expert: Top-k.": (
+            "+1.0",
+            above("Top-k", "1x compute", 0.01),
+        ),
+    },
+    "Abstract; Table 3": {
+        (
+            "Routers that are learned by gradient estimation are less accurate than "
+            "one expert with as many parameters."
+        ): ("+0.8, +2.3, +0.8, +1.5", above("1x parameters", ESTIMATORS))
+    },
+    "Section 4, Results, third result": {
+        (
+            "SMEAR is as good as all routers that are learned by gradient estimation, "
+            "or better."
+        ): ("+2.0, +3.5, +2.0, +2.7", above("SMEAR", ESTIMATORS, within=0.01)),
+        "SMEAR is as good as all heuristic routing strategies, or better.": (
+            "+0.6, +9.6, +3.0, +1.2",
+            above("SMEAR", HEURISTICS, within=0.01),
+        ),
+    },
+    "Section 4, Results": {
+        "SMEAR is more accurate than tag routing.": (
+            "+0.6",
+            above("SMEAR", "Tag", 0.006),
+        ),
+        "SMEAR is more accurate than one expert with as many parameters.": (
+            "+1.2",
+            above("SMEAR", "1x parameters", 0.012),
+        ),
+        "SMEAR is modestly less accurate than the ensemble of the experts.": (
+            "-0.9",
+            above("Ensemble", "SMEAR", 0.009),
+        ),
+        "SMEAR is more accurate than Adamix.": ("+4", above("SMEAR", "Adamix")),
+        "SMEAR is more accurate than Soft MoE.": ("+1.5", above("SMEAR", "Soft MoE")),
+        "SMEAR is more accurate than DSelect-k.": ("+2.7", above("SMEAR", "DSelect-k")),
+        "SMEAR is slightly more accurate than Latent Skills.": (
+            "+0.1",
+            above("SMEAR", "Latent Skills", 0.001),
+        ),
+    },
+    "Section 4, Scaling": {
+        "Twice as many experts make SMEAR more accurate.": (
+            "+0.8",
+            above("SMEAR 2x", "SMEAR", 0.008),
+        )
+    },
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,139 +88,37 @@ class Table3Small(DomainComparison):
 
     @property
     def claims(self):
-        yield Claim(
-            "Section 4, Results, first result",
-            "Tag routing is more accurate than all routers that are learned by "
-            "gradient estimation.",
-            points("Tag", ESTIMATORS),
-            Higher("Tag", ESTIMATORS, by="accuracy"),
-            number="+1.4, +2.9, +1.4, +2.1",
-        )
-        yield Claim(
-            "Section 4, Results, second result",
-            "Some routers that are learned by gradient estimation are more accurate "
-            "than hash routing: Top-k.",
-            points("Top-k", "Hash"),
-            Higher("Top-k", "Hash", by="accuracy", effect=0.076),
-            number="+7.6",
-        )
-        yield Claim(
-            "Section 4, Results, second result",
-            "Some are more accurate than a single expert: Top-k.",
-            points("Top-k", "1x compute"),
-            Higher("Top-k", "1x compute", by="accuracy", effect=0.01),
-            number="+1.0",
-        )
-        yield Claim(
-            "Abstract; Table 3",
-            "Routers that are learned by gradient estimation are less accurate than "
-            "one expert with as many parameters.",
-            points("1x parameters", ESTIMATORS),
-            Higher("1x parameters", ESTIMATORS, by="accuracy"),
-            number="+0.8, +2.3, +0.8, +1.5",
-        )
-        yield Claim(
-            "Section 4, Results, third result",
-            "SMEAR is as good as all routers that are learned by gradient estimation, "
-            "or better.",
-            points("SMEAR", ESTIMATORS),
-            AsHigh("SMEAR", ESTIMATORS, by="accuracy", within=0.01),
-            number="+2.0, +3.5, +2.0, +2.7",
-        )
-        yield Claim(
-            "Section 4, Results, third result",
-            "SMEAR is as good as all heuristic routing strategies, or better.",
-            points("SMEAR", HEURISTICS),
-            AsHigh("SMEAR", HEURISTICS, by="accuracy", within=0.01),
-            number="+0.6, +9.6, +3.0, +1.2",
-        )
-        yield Claim(
-            "Section 4, Results",
-            "SMEAR is more accurate than tag routing.",
-            points("SMEAR", "Tag"),
-            Higher("SMEAR", "Tag", by="accuracy", effect=0.006),
-            number="+0.6",
-        )
-        yield Claim(
-            "Section 4, Results",
-            "SMEAR is more accurate than one expert with as many parameters.",
-            points("SMEAR", "1x parameters"),
-            Higher("SMEAR", "1x parameters", by="accuracy", effect=0.012),
-            number="+1.2",
-        )
-        yield Claim(
-            "Section 4, Results",
-            "SMEAR is modestly less accurate than the ensemble of the experts.",
-            points("SMEAR", "Ensemble"),
-            Higher("Ensemble", "SMEAR", by="accuracy", effect=0.009),
-            number="-0.9",
-        )
-        for other, theirs in (
-            ("Adamix", "+4"),
-            ("Soft MoE", "+1.5"),
-            ("DSelect-k", "+2.7"),
-        ):
-            yield Claim(
-                "Section 4, Results",
-                f"SMEAR is more accurate than {other}.",
-                points("SMEAR", other),
-                Higher("SMEAR", other, by="accuracy"),
-                number=theirs,
-            )
-        yield Claim(
-            "Section 4, Results",
-            "SMEAR is slightly more accurate than Latent Skills.",
-            points("SMEAR", "Latent Skills"),
-            Higher("SMEAR", "Latent Skills", by="accuracy", effect=0.001),
-            number="+0.1",
-        )
-        yield Claim(
-            "Section 4, Scaling",
-            "Twice as many experts make SMEAR more accurate.",
-            points("SMEAR 2x", "SMEAR"),
-            Higher("SMEAR 2x", "SMEAR", by="accuracy", effect=0.008),
-            number="+0.8",
-        )
+        return differences(CLAIMS)
 
     def table_accuracy(self, results):
-        return [
-            (
-                "router | paper, DomainNet | here | plain | blurred | edges | outlines "
-                "| inverted | cluttered"
-            ),
-            *(
-                [
-                    arm,
-                    DOMAINNET.get(arm, ""),
-                    results.text(arm, "accuracy", scale=100),
-                    *(
-                        f"{100 * x:.1f}"
-                        for x in results.values(arm, "accuracies").mean(axis=0)
-                    ),
-                ]
-                for arm in self.shown
-            ),
-        ]
+        yield (
+            "router | paper, DomainNet | here | plain | blurred | edges | outlines | "
+            "inverted | cluttered"
+        )
+        for arm in self.shown:
+            means = results.values(arm, "accuracies").mean(axis=0)
+            here = results.text(arm, "accuracy", scale=100)
+            yield [
+                arm,
+                DOMAINNET.get(arm, ""),
+                here,
+                *(f"{100 * x:.1f}" for x in means),
+            ]
 
     def table_costs(self, results):
-        return [
-            (
-                "router | experts with a weight above 0 | thousand operations, "
-                "adapters and router | times a single expert | times a single expert, "
-                "whole network | time, whole network, times a single expert"
-            ),
-            *(
-                [
-                    arm,
-                    f"{results.mean(arm, 'experts_used'):.2f}",
-                    f"{results.mean(arm, 'adapter_flops') / 1000.0:.0f}",
-                    f"{times(results, arm, 'adapter_flops'):.2f}",
-                    f"{times(results, arm, 'flops'):.2f}",
-                    f"{results.mean(arm, 'time_ratio'):.2f}",
-                ]
-                for arm in self.shown
-            ),
-        ]
+        yield (
+            "router | experts with a weight above 0 | thousand operations, adapters "
+            "and router | times a single expert | times a single expert, whole network "
+            "| time, whole network, times a single expert"
+        )
+        for arm in self.shown:
+            yield [
+                arm,
+                f"{results.mean(arm, 'experts_used'):.2f}",
+                f"{results.mean(arm, 'adapter_flops') / 1000.0:.0f}",
+                *(f"{times(results, arm, n):.2f}" for n in ("adapter_flops", "flops")),
+                f"{results.mean(arm, 'time_ratio'):.2f}",
+            ]
 
     @property
     def fields(self) -> dict[str, Any]:

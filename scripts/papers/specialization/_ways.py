@@ -35,6 +35,40 @@ WITH_BOTH = [
     (f"{gate}, L_s", f"{gate}, importance")
     for gate in ("original", "attentive", "distilled")
 ]
+FIRST, SECOND = "Section 7, first result", "Section 7, second result"
+H_S, H_U = "sample_entropy", "utilization_entropy"
+GATES, WITH_L_S = [("attentive", "original")], [("attentive, L_s", "original")]
+# The place in the paper, a number, pairs of ways, whether the first of each should be
+# lower (-1) or higher (1), and whether as good is enough.
+CLAIMS: dict[str, tuple] = {
+    "The attentive gate has a lower error than the original one.": (
+        *(FIRST, "error", GATES, -1),
+    ),
+    "The attentive gate with either penalty has a higher H_u than both gates have "
+    "without.": (f"{FIRST}; Section 5", H_U, PENALIZED, 1),
+    "The attentive gate with either penalty has a lower H_s than both gates have "
+    "without.": (FIRST, H_S, PENALIZED, -1),
+    "L_s has a lower error than L_importance.": (SECOND, "error", WITH_BOTH, -1),
+    "L_s has as high an H_u as L_importance, or a higher one.": (
+        *(SECOND, H_U, WITH_BOTH, 1, True),
+    ),
+    "L_s has a lower H_s than L_importance.": (SECOND, H_S, WITH_BOTH, -1),
+    "The attentive gate alone has a lower H_s than the original one.": (
+        *("Section 1", H_S, GATES, -1),
+    ),
+    "Students have no larger error than their attentive teachers.": (
+        *("Section 1", "error", [*STUDENTS.items()], -1, True),
+    ),
+    "The attentive gate with L_s has a lower error than the original mixture.": (
+        *("Section 8", "error", WITH_L_S, -1),
+    ),
+    "The attentive gate with L_s has a higher I(E;Y) than the original mixture.": (
+        *("Section 8", "mutual_information", WITH_L_S, 1),
+    ),
+    "The attentive gate with L_s has a lower H_s than the original mixture.": (
+        *("Section 8", H_S, WITH_L_S, -1),
+    ),
+}
 MARGIN = 0.05  # As good: not worse by a larger share.
 ALIKE = 0.01  # Numbers of the paper that differ by a smaller share are as good.
 TITLES = {
@@ -187,119 +221,24 @@ class Ways(Tuned, abc.ABC):
 
     @property
     def claims(self):
-        first, second = "Section 7, first result", "Section 7, second result"
-        gates = [("attentive", "original")]
-        both = [("attentive, L_s", "original")]
-        yield self.claim(
-            first,
-            "The attentive gate has a lower error than the original one.",
-            "error",
-            gates,
-            -1,
-        )
-        yield self.claim(
-            f"{first}; Section 5",
-            "The attentive gate with either penalty has a higher H_u than both gates "
-            "have without.",
-            "utilization_entropy",
-            PENALIZED,
-            1,
-        )
-        yield self.claim(
-            first,
-            "The attentive gate with either penalty has a lower H_s than both gates "
-            "have without.",
-            "sample_entropy",
-            PENALIZED,
-            -1,
-        )
-        yield self.claim(
-            second,
-            "L_s has a lower error than L_importance.",
-            "error",
-            WITH_BOTH,
-            -1,
-        )
-        yield self.claim(
-            second,
-            "L_s has as high an H_u as L_importance, or a higher one.",
-            "utilization_entropy",
-            WITH_BOTH,
-            1,
-            least=True,
-        )
-        yield self.claim(
-            second,
-            "L_s has a lower H_s than L_importance.",
-            "sample_entropy",
-            WITH_BOTH,
-            -1,
-        )
-        yield self.claim(
-            "Section 1",
-            "The attentive gate alone has a lower H_s than the original one.",
-            "sample_entropy",
-            gates,
-            -1,
-        )
-        yield self.claim(
-            "Section 1",
-            "Students have no larger error than their attentive teachers.",
-            "error",
-            list(STUDENTS.items()),
-            -1,
-            least=True,
-        )
-        yield self.claim(
-            "Section 8",
-            "The attentive gate with L_s has a lower error than the original mixture.",
-            "error",
-            both,
-            -1,
-        )
-        yield self.claim(
-            "Section 8",
-            "The attentive gate with L_s has a higher I(E;Y) than the original "
-            "mixture.",
-            "mutual_information",
-            both,
-            1,
-        )
-        yield self.claim(
-            "Section 8",
-            "The attentive gate with L_s has a lower H_s than the original mixture.",
-            "sample_entropy",
-            both,
-            -1,
-        )
+        for says, (where, number, pairs, sign, *least) in CLAIMS.items():
+            yield self.claim(where, says, number, pairs, sign, *least)
 
     def table_best(self, results):
-        return [
-            (
-                "way | error | I(E;Y) | H_s | H_u | error, paper | I(E;Y), paper | "
-                "H_s, paper | H_u, paper"
-            ),
-            *(
-                [
-                    way,
-                    *self.best(results, way),
-                    f"{mean:.3f} ± {deviation:.3f}",
-                    *map(exact, others),
-                ]
-                for way in self.shown
-                for mean, deviation, *others in [self.theirs[way]]
-            ),
-        ]
+        yield (
+            "way | error | I(E;Y) | H_s | H_u | error, paper | I(E;Y), paper | H_s, "
+            "paper | H_u, paper"
+        )
+        for way in self.shown:
+            mean, deviation, *others = self.theirs[way]
+            theirs = f"{mean:.3f} ± {deviation:.3f}", *map(exact, others)
+            yield [way, *self.best(results, way), *theirs]
 
     def table_means(self, results):
-        return [
-            "way | error | I(E;Y) | H_s | H_u",
-            *(
-                [way, *(results.text(arm, begin + number) for number in NUMBERS)]
-                for way in self.shown
-                for arm, begin in [place_of(way)]
-            ),
-        ]
+        yield "way | error | I(E;Y) | H_s | H_u"
+        for way in self.shown:
+            arm, begin = place_of(way)
+            yield [way, *results.texts(arm, *(begin + number for number in NUMBERS))]
 
     def draw_runs(self, results):
         figure, axes = drawing.panels(2, 2, 4.6, sharey=True)

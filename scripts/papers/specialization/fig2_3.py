@@ -65,22 +65,13 @@ class Fig2And3(Splits):
             )
 
     def table_numbers(self, results):
-        return [
-            "data | gate | error | I(E;Y) | H_s | H_u | experts used | as the split",
-            *(
-                [
-                    DATA[name].title,
-                    kind,
-                    results.text(arm, "gate_error"),
-                    results.text(arm, "gate_mutual_information"),
-                    results.text(arm, "gate_sample_entropy"),
-                    results.text(arm, "gate_utilization_entropy"),
-                    num_used(results, name, kind),
-                    f"{share(results, name):.0%}" if kind == SPLIT else "",
-                ]
-                for arm, (name, kind) in self.arms.items()
-            ),
-        ]
+        yield "data | gate | error | I(E;Y) | H_s | H_u | experts used | as the split"
+        numbers = "error", "mutual_information", "sample_entropy", "utilization_entropy"
+        for arm, (name, kind) in self.arms.items():
+            texts = results.texts(arm, *(f"gate_{number}" for number in numbers))
+            used = num_used(results, name, kind)
+            shared = f"{share(results, name):.0%}" if kind == SPLIT else ""
+            yield [DATA[name].title, kind, *texts, used, shared]
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from papers.specialization._tables import SHARE, USED, are_used, draw_table
 from papers.specialization._ways import Tuned
 
 NEEDS, ALL = "original, L_s", "original, importance"
+COLUMNS = "experts | penalty | error | I(E;Y) | H_s | H_u | experts used"
 SHOWN = {NEEDS: "L_s", ALL: "L_importance"}
 FIGURES = {15: "Figure 6, Section 7", 10: "Figure 7, Appendix E"}
 
@@ -87,32 +88,16 @@ class Fig6And7(Tuned):
             )
 
     def table_best(self, results):
-        return [
-            "experts | penalty | error | I(E;Y) | H_s | H_u | experts used",
-            *(
-                [
-                    n,
-                    SHOWN[way],
-                    *(float(run[number]) for number in NUMBERS),
-                    run["used"],
-                ]
-                for arm, (way, n) in self.arms.items()
-                for run in [reported(results, arm).numbers]
-            ),
-        ]
+        yield COLUMNS
+        for arm, (way, n) in self.arms.items():
+            run = reported(results, arm).numbers
+            numbers = (float(run[number]) for number in NUMBERS)
+            yield [n, SHOWN[way], *numbers, run["used"]]
 
     def table_means(self, results):
-        return [
-            "experts | penalty | error | I(E;Y) | H_s | H_u | experts used",
-            *(
-                [
-                    n,
-                    SHOWN[way],
-                    *(results.text(arm, number) for number in (*NUMBERS, "used")),
-                ]
-                for arm, (way, n) in self.arms.items()
-            ),
-        ]
+        yield COLUMNS
+        for arm, (way, n) in self.arms.items():
+            yield [n, SHOWN[way], *results.texts(arm, *NUMBERS, "used")]
 
     @property
     def fields(self) -> dict[str, Any]:

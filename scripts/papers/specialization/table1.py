@@ -44,36 +44,16 @@ class Table1(Splits):
                 )
 
     def table_errors(self, results):
-        return [
-            ["data", "gate", "test error", "paper", "training loss", "paper"],
-            *(
-                [
-                    DATA[name].title,
-                    kind,
-                    results.text(arm, "error"),
-                    PAPER[name][kind][0],
-                    results.text(arm, "train_loss"),
-                    PAPER[name][kind][1],
-                ]
-                for arm, (name, kind) in self.arms.items()
-            ),
-        ]
+        yield ["data", "gate", "test error", "paper", "training loss", "paper"]
+        for arm, (name, kind) in self.arms.items():
+            error, loss = results.texts(arm, "error", "train_loss")
+            theirs = PAPER[name][kind]
+            yield [DATA[name].title, kind, error, theirs[0], loss, theirs[1]]
 
     def table_questions(self, results):
-        return [
-            ["question", "here"],
-            *(
-                [
-                    (
-                        f"{DATA[name].title}: how good are the experts that were "
-                        "trained with the joint gate?"
-                    ),
-                    (
-                        f"Test error {results.text(arm, 'gate_error')}; fresh experts "
-                        f"under the same gate {results.text(arm, 'error')}."
-                    ),
-                ]
-                for name in self.datasets
-                for arm in [arm_of(name, JOINT)]
-            ),
-        ]
+        yield ["question", "here"]
+        for name in self.datasets:
+            joint, fresh = results.texts(arm_of(name, JOINT), "gate_error", "error")
+            question = "how good are the experts that were trained with the joint gate?"
+            answer = f"Test error {joint}; fresh experts under the same gate {fresh}."
+            yield [f"{DATA[name].title}: {question}", answer]
