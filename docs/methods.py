@@ -85,6 +85,12 @@ RECIPES = [
         "tests/models/test_task_losses.py",
     ),
     (
+        "GradNorm",
+        '`build_multitask_model(task_weighting="gradnorm")`',
+        "Chen et al. (ICML 2018), Section 3, at the mixtures of the tasks",
+        "tests/models/test_grad_norm.py",
+    ),
+    (
         "Softmax ensemble",
         "`MoE(experts, SoftmaxGate(normalize=True), per_example=True)`",
         "Muqeeth et al., SMEAR, Section 3",

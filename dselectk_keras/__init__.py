@@ -50,6 +50,7 @@ from dselectk_keras.layers import (
     SmearExperts,
 )
 from dselectk_keras.models import (
+    GradNorm,
     MultitaskModel,
     Task,
     build_multitask_model,
@@ -92,6 +93,7 @@ __all__ = [
     "Gate",
     "GateHistory",
     "GateRecorder",
+    "GradNorm",
     "GumbelSoftmaxGate",
     "HashGate",
     "ImportanceRegularizer",

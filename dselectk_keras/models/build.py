@@ -10,6 +10,7 @@ from dselectk_keras.gates import GATES, Gate
 from dselectk_keras.layers.arguments import as_bank
 from dselectk_keras.layers.gated_experts import BY_GATE
 from dselectk_keras.models.architectures import ARCHITECTURES
+from dselectk_keras.models.grad_norm import GradNorm
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import as_tasks
 from dselectk_keras.models.towers import add_towers
@@ -64,8 +65,9 @@ def build_multitask_model(
             CGC, PLE and SMEAR, or are static, the main form of DSelect-k.
         stacked: Whether the output is one tensor with an axis for the tasks, not a dict
             by task name. All tasks need the same number of outputs.
-        **options: `label_average` and `task_weighting` of `MultitaskModel`, and options
-            of the architecture: `num_task_experts=1` for `"cgc"` and `"ple"`;
+        **options: `label_average` and `task_weighting` of `MultitaskModel`, which may
+            be `"gradnorm"` here, for `GradNorm()` before the towers; and options of the
+            architecture: `num_task_experts=1` for `"cgc"` and `"ple"`;
             `levels=2` for `"ple"`; `routing_network=None`, `dispatch="auto"` and
             `side_by_side=False` for `"omoe"` and `"mmoe"` (see `MoE`);
             `strength=1e-3` for `"l2_constrained"`; `initial_share=0.1` for
@@ -104,7 +106,12 @@ def build_multitask_model(
     if not per_example:
         features = features[:1]
     mixtures = share(features, tasks, as_bank(experts), gate, per_example, **options)
-    outputs = add_towers(mixtures, tasks, stacked)
+    mixtures, wrap = mixtures if isinstance(mixtures, tuple) else (mixtures, None)
+    if of_model.get("task_weighting") == "gradnorm":
+        of_model["task_weighting"] = GradNorm()
+    if isinstance(of_model.get("task_weighting"), GradNorm):
+        mixtures = of_model["task_weighting"](mixtures)
+    outputs = add_towers(mixtures, tasks, stacked, wrap)
     name = f"{architecture}_model"
     return MultitaskModel(model_inputs, outputs, tasks=tasks, name=name, **of_model)
 

@@ -71,8 +71,10 @@ class MultitaskModel(keras.Model):
         label_average: What $n_t$ is in training: the number of examples in the batch
             (`"batch"`), or of labels of the task in the batch (`"labels"`).
         task_weighting: `None`, or what multiplies $\omega_t$ by a learned weight in
-            training: `"uncertainty"` (Kendall et al., CVPR 2018), or a `keras.Layer`
-            with two methods, which is built with the shape `(tasks,)`. In each step,
+            training: `"uncertainty"` (Kendall et al., CVPR 2018), the name of a layer
+            of the model, such as `GradNorm`, or a `keras.Layer` with two methods, which
+            is built with the shape `(tasks,)` if it is not part of the model. In each
+            step,
             `penalty(losses, shares)` gets the mean loss of each task, without a
             gradient, and its number of labels divided by $n_t$; it returns one number
             per task, which is multiplied by $\omega_t$ and added to the loss. Then
@@ -91,6 +93,9 @@ class MultitaskModel(keras.Model):
         check_keywords(type(self), kwargs)
         super().__init__(*args, **kwargs)
         self.tasks = () if tasks is None else self._checked(tasks)
+        if isinstance(task_weighting, str):
+            named = {each.name: each for each in self.layers}
+            task_weighting = named.get(task_weighting, task_weighting)
         self.task_losses = TaskLosses(self.tasks, label_average, task_weighting)
         track_layer(self, self.task_losses)
         self.readers = make_readers(self.tasks)
@@ -334,6 +339,8 @@ class MultitaskModel(keras.Model):
     def get_config(self) -> dict[str, Any]:
         """Return the config of the functional model, with the tasks."""
         weighting = self.task_losses.task_weighting
+        if any(layer is weighting for layer in self.layers):
+            weighting = weighting.name  # The graph has its config.
         return {
             **super().get_config(),
             "tasks": [task.get_config() for task in self.tasks] or None,

@@ -67,16 +67,17 @@ class Predict(keras.Layer):
         return Predict.from_config(config)
 
 
-def add_towers(mixtures: Any, tasks: Sequence[Task], stacked: bool) -> Any:
+def add_towers(
+    mixtures: Tensor, tasks: Sequence[Task], stacked: bool, wrap: Any = None
+) -> Any:
     """Build the towers, one bank per group of tasks; return the outputs.
 
     Args:
-        mixtures: A tensor `(batch, tasks, ...)`; or a pair, with a function second that
-            wraps a bank of towers.
+        mixtures: A tensor `(batch, tasks, ...)`.
         tasks: The tasks.
         stacked: Whether the output is one tensor, not a dict by task name.
+        wrap: A function that wraps a bank of towers.
     """
-    mixtures, wrap = mixtures if isinstance(mixtures, tuple) else (mixtures, None)
     mixtures = flatten(mixtures)
     groups, predictions = group_tasks(tasks), []
     for label, indices in groups.items():

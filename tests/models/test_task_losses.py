@@ -53,7 +53,7 @@ class Behind(keras.Layer):
         return {"rate": self.rate}
 
 
-WEIGHTINGS = ("uncertainty", Behind)
+WEIGHTINGS = ("uncertainty", "gradnorm", Behind)
 X = numbers((12, 3))
 Y = numbers((12, 3), seed=1)
 Y[:, 1] = Y[:, 1] > 0
