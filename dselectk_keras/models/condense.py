@@ -49,7 +49,10 @@ def condense(
 
     The gate then chooses among these. That changes the outputs: a line says which share
     of the choices the others had. Train the copy further, or evaluate it. Static gates
-    stay as they are.
+    stay as they are. A `CGC`, also in PLE, keeps this number of the shared experts, and
+    at most this number of each task's own. The gates need a logit for each expert: a
+    `DSelectKGate` computes the weights of all experts from the same bits, so that
+    fewer experts, with other or fewer bits, are another gate.
 
     Args:
         model: A functional model, such as `MultitaskModel`, with layers such as `MMoE`,
@@ -59,7 +62,7 @@ def condense(
             rounds none, and 1.0 all.
         data: For per-example gates: inputs of the model, such as some thousands of
             examples of the training.
-        experts: With `data`, the number of experts that each layer keeps.
+        experts: With `data`, the number of experts that each layer keeps of a bank.
 
     Returns:
         A model of the same class; compiled if `model` is.

@@ -11,7 +11,7 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts
 
 
-def layers_to_replace(model: Any, kind: Any = GatedExperts, more: Any = ()) -> list:
+def layers_to_replace(model: Any, kind: Any = GatedExperts, more: Any = None) -> list:
     """List the layers of a class, after checks that `rebuild` can replace them.
 
     The others that it lists, of the class `more`, need not be there.
@@ -23,12 +23,14 @@ def layers_to_replace(model: Any, kind: Any = GatedExperts, more: Any = ()) -> l
             f"{model!r}, a {type(model).__name__}. Build it, or make it functional: "
             "call the layers on `keras.Input`, as in `keras.Model(inputs, outputs)`."
         )
-    layers = [layer for layer in model.layers if isinstance(layer, (kind, more))]
+    kinds = kind if more is None else (kind, more)
+    layers = [layer for layer in model.layers if isinstance(layer, kinds)]
     if not layers:
         found = [f"{layer.name} ({type(layer).__name__})" for layer in model.layers]
+        missing = "" if more is None else f", and no `{more.__name__}`"
         raise ValueError(
             f"The model has no layer of the class `{kind.__name__}`, such as `MMoE`"
-            f"{', and no gate' * bool(more)}. Received layers: {', '.join(found)}."
+            f"{missing}. Received layers: {', '.join(found)}."
         )
     for one, other in itertools.combinations(layers, 2):
         for part in ("experts", "gate", "routing_network"):

@@ -9,6 +9,7 @@ from helpers import numbers, numpy, refusals, reloaded
 from keras import layers
 
 import dselectk_keras as dk
+from dselectk_keras.gates.record import recording
 from dselectk_keras.models import condense
 
 X = numbers((40, 3))
@@ -157,6 +158,78 @@ def test_each_per_example_layer_keeps_as_many_and_static_ones_stay():
     assert [each.experts.num_experts for each in small.layers[1:]] == [2, 5, 2]
 
 
+def levels(make=lambda: dk.TopKGate(2, use_bias=True), bank=dk.DenseExperts):
+    """A PLE model of two tasks with three experts of their own, and four shared ones.
+
+    Returns the model, and its two layers.
+    """
+    inputs = keras.Input((3,))
+    lower = dk.CGC(bank(4, [3]), make(), 2, 3, True, make())
+    upper = dk.CGC(bank(4, [2], shared_input=False), make(), 2, 3, "by_gate")
+    return keras.Model(inputs, upper(lower(inputs))), lower, upper
+
+
+def experts_of(weights, t):
+    """The numbers of the experts of a gate: one of two tasks, or the shared one."""
+    return (
+        range(10) if weights.shape[1] == 1 else [*range(4), *range(4, 10)[3 * t :][:3]]
+    )
+
+
+def kept_by_hand(calls, number):
+    """The experts of a layer that stay: of the shared ones, and of each task."""
+    outputs = np.concatenate([numpy(each) for each in calls[0][2::2]], axis=1)
+    pairs = [[] for _ in range(10)]
+    for call in calls:
+        weights = numpy(call.routing.weights)
+        weights = weights.reshape(len(X), -1, weights.shape[-1])
+        for b, t, place in np.argwhere(weights > 0):
+            i = experts_of(weights, t)[place]
+            size = np.linalg.norm(outputs[b, i])
+            pairs[i].append(weights[b, t, place] * size)
+    saliency = [np.mean(each) if each else 0.0 for each in pairs]
+    groups = range(4), range(4, 7), range(7, 10)
+    order = [sorted(group, key=lambda i: -saliency[i]) for group in groups]
+    return [i for group in order for i in group[:number]]
+
+
+def test_levels_of_ple_keep_shared_experts_and_those_of_each_task(tmp_path, capsys):
+    model, lower, upper = levels()
+    for i, gate in enumerate((lower.gate, lower.shared_gate, upper.gate)):
+        gate._logits.bias.assign(numbers(gate._logits.bias.shape, seed=i))
+    calls = []
+    with recording(calls.append):
+        model(X)
+    small = condense(model, data=X, experts=2)
+    assert capsys.readouterr().out.count("6 of 10 experts kept") == 2
+    for layer, own in ((lower, calls[:2]), (upper, calls[2:])):
+        new, kept = small.get_layer(layer.name), kept_by_hand(own, 2)
+        assert (new.experts.num_experts, new.num_task_experts) == (2, 2)
+        for call in own:
+            bias, t = call.gate._logits.bias, call.gate.num_gates or 1
+            value = numpy(bias).reshape(1, t, -1)
+            for row in range(t):
+                others = ~np.isin(experts_of(value, row), kept)
+                value[0, row, others] = -1e9
+            bias.assign(value.ravel())
+    assert_close(small(X), model(X), atol=1e-5)
+    assert_equal(numpy(reloaded(small, tmp_path)(X)), numpy(small(X)))
+
+
+def test_few_experts_of_each_task_stay_all():
+    model, lower, _ = levels(
+        dk.SoftmaxGate, lambda *a, **b: dk.Experts(layers.Dense(a[1][0]), a[0], **b)
+    )
+    lower.task_experts.trainable = False
+    small = condense(model, data=X, experts=3)
+    new = small.get_layer(lower.name)
+    assert (new.experts.num_experts, new.num_task_experts) == (3, 3)
+    assert not new.task_experts.trainable
+    weights = zip(new.task_experts.weights, lower.task_experts.weights, strict=True)
+    for one, other in weights:
+        assert_equal(numpy(one), numpy(other))
+
+
 def static():
     inputs = keras.Input((3,))
     return keras.Model(inputs, dk.MoE(dk.DenseExperts(4, [2]), dk.TopKGate(1))(inputs))
@@ -183,4 +256,9 @@ test_what_cannot_be_pruned_is_refused = refusals(
         {"make": lambda: mixture(dk.DSelectKGate(2)), "data": X, "experts": 2},
     ),
     (pruned, "per-example. Of a per-example gate, `condense` takes `data`"),
+    (
+        pruned,
+        "From 2 to 4 experts.*experts=1",
+        {"make": lambda: levels(lambda: dk.TopKGate(3))[0], "data": X, "experts": 1},
+    ),
 )
