@@ -90,7 +90,14 @@ class Higher:
 
 @dataclasses.dataclass(frozen=True)
 class Equal:
-    """Test that a number differs by at most a margin, `within`; see `Higher`."""
+    """Test that a number differs by at most a margin; see `Higher`.
+
+    Args:
+        arms: The name of an arm, or several.
+        others: The same.
+        by: The name of the number.
+        within: The margin.
+    """
 
     arms: str | Sequence[str]
     others: str | Sequence[str]

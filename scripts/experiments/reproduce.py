@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import sys
 import time
 import zlib
@@ -130,13 +131,14 @@ def _present(results, arm, jobs):
         what, first = "trial", len(results.of(arm, tuning=True))
     last = f" to {first + len(jobs) - 1}" if len(jobs) > 1 else ""
     total, seconds = len(runs), 0.0
+    timed = [run for run in runs if not math.isnan(run.seconds)]
     for each in experiment.arms:
         num_trials, seeds = lacking(experiment, results, each)
-        own = [run.seconds for run in runs if run.arm == each]
-        times = own or [run.seconds for run in runs]
+        own = [run.seconds for run in timed if run.arm == each]
+        times = own or [run.seconds for run in timed]
         total += num_trials + len(seeds)
         seconds += (num_trials + len(seeds)) * sum(times) / max(len(times), 1)
-    left = f" · about {in_words(seconds)} left" if runs else ""
+    left = f" · about {in_words(seconds)} left" if timed else ""
     return f"[{len(runs) + 1}/{total}] {arm}, {what} {first}{last}{left}"
 
 

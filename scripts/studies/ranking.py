@@ -51,6 +51,8 @@ class Ranking(Experiment):
 
     name = "ranking"
     title = "two ranking tasks on MovieLens"
+    needs = ("MovieLens", 2)
+    all_train = 161_338  # Eight of ten ratings, and as many random pairs.
     page = """\
 {table_models}
 

@@ -322,22 +322,19 @@ class Census(Experiment, abc.ABC):
     def table_areas(self, results):
         heads = f"{self.main}, best", f"{self.main}, mean"
         heads += "never married, in the best run", "never married, mean"
-        yield [
-            "method",
-            *itertools.chain(*([f"{head}: paper", "ours"] for head in heads)),
-        ]
+        pairs = ([f"{head}: paper", "ours"] for head in heads)
+        yield ["method", *itertools.chain(*pairs)]
         for arm in self.methods:
-            theirs = self.published[arm]
             best = results.values(arm, self.main).max(), in_best_run(results, arm)
-            best = [format_mean(each, np.nan, 4) for each in best]
             other = SINGLE_AUXILIARY if arm == SINGLE else arm
-            yield [
-                arm,
-                *(f"{theirs.best:.4f}", best[0]),
-                *(f"{theirs.mean:.4f}", results.text(arm, self.main, 4)),
-                *(f"{theirs.other_best:.4f}", best[1]),
-                *(f"{theirs.other_mean:.4f}", results.text(other, AUXILIARY, 4)),
-            ]
+            ours = (
+                format_mean(best[0], np.nan, 4),
+                results.text(arm, self.main, 4),
+                format_mean(best[1], np.nan, 4),
+                results.text(other, AUXILIARY, 4),
+            )
+            theirs = (f"{number:.4f}" for number in self.published[arm])
+            yield [arm, *itertools.chain(*zip(theirs, ours, strict=True))]
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from experiments import (
     preset,
     train_jobs,
 )
+from experiments.claims import in_turns
 from experiments.compare import mean_and_error, standard_error
 from experiments.results import NotRunError, format_mean
 from papers import citations
@@ -206,49 +207,47 @@ class Table3(Experiment):
             ),
             number="about 2 times",
         )
-        for backend, title in TITLES.items():
-            yield Claim(
-                "Section 6.4.3",
-                "L2-Constrained and Cross-Stitch double the serving time. (1.5 times "
-                "or more counts.)",
-                lambda r, backend=backend, title=title: (
-                    f"{title}: above Shared-Bottom's: "
-                    + ", ".join(
-                        f"{arm} {slower(r, backend, arm):2}" for arm in SEPARATE
-                    )
-                    + "."
-                ),
-                Untestable(
-                    "The paper gives no width; at ours, what a call costs without its "
-                    "multiplications counts as much.",
-                    lambda r, backend=backend: all_positive(
-                        [slower(r, backend, arm).above(0.5) for arm in SEPARATE]
-                    ),
-                ),
-                number="2 times",
-            )
-        for backend, title in TITLES.items():
-            yield Claim(
-                "Section 6.4.1",
-                f"MMoE adds no noticeable cost in serving. (Up to {NOTICED:.0%} "
-                "counts.)",
-                lambda r, backend=backend, title=title: (
-                    f"{title}: above Shared-Bottom's: {slower(r, backend, 'MMoE'):2}; "
-                    f"it has {self.operations('MMoE'):.1f} times the multiplications."
-                ),
-                Untestable(
-                    "The paper gives neither the number of experts nor any width; "
-                    "these are ours.",
-                    lambda r, backend=backend: (
-                        -slower(r, backend, "MMoE")
-                    ).is_positive(-NOTICED),
-                ),
-            )
+        yield from in_turns(self._claims_of, TITLES)
         yield Claim(
             "Section 6.4.1",
             "MMoE adds no noticeable cost in training.",
             "Not timed.",
             not_run("The time of a training step can be measured, and has not been."),
+        )
+
+    def _claims_of(self, backend):
+        """The claims on the time of serving on a backend."""
+        above = f"{TITLES[backend]}: above Shared-Bottom's"
+        yield Claim(
+            "Section 6.4.3",
+            "L2-Constrained and Cross-Stitch double the serving time. (1.5 times or "
+            "more counts.)",
+            lambda r: (
+                f"{above}: "
+                + ", ".join(f"{arm} {slower(r, backend, arm):2}" for arm in SEPARATE)
+                + "."
+            ),
+            Untestable(
+                "The paper gives no width; at ours, what a call costs without its "
+                "multiplications counts as much.",
+                lambda r: all_positive(
+                    [slower(r, backend, arm).above(0.5) for arm in SEPARATE]
+                ),
+            ),
+            number="2 times",
+        )
+        yield Claim(
+            "Section 6.4.1",
+            f"MMoE adds no noticeable cost in serving. (Up to {NOTICED:.0%} counts.)",
+            lambda r: (
+                f"{above}: {slower(r, backend, 'MMoE'):2}; it has "
+                f"{self.operations('MMoE'):.1f} times the multiplications."
+            ),
+            Untestable(
+                "The paper gives neither the number of experts nor any width; these "
+                "are ours.",
+                lambda r: (-slower(r, backend, "MMoE")).is_positive(-NOTICED),
+            ),
         )
 
     def table_auc(self, results):

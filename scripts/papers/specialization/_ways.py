@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,35 +39,45 @@ WITH_BOTH = [
 FIRST, SECOND = "Section 7, first result", "Section 7, second result"
 H_S, H_U = "sample_entropy", "utilization_entropy"
 GATES, WITH_L_S = [("attentive", "original")], [("attentive, L_s", "original")]
-# The place in the paper, a number, pairs of ways, whether the first of each should be
-# lower (-1) or higher (1), and whether as good is enough.
-CLAIMS: dict[str, tuple] = {
-    "The attentive gate has a lower error than the original one.": (
-        *(FIRST, "error", GATES, -1),
+
+
+def lower(where, number, pairs, sign=-1, least=False):
+    """What a claim compares: the first of each pair is lower, or with `least` as low.
+
+    With a `sign` of 1, it is higher.
+    """
+    asked = {"number": number, "pairs": pairs, "sign": sign, "least": least}
+    return {"where": where, **asked}
+
+
+higher = functools.partial(lower, sign=1)
+CLAIMS: dict[str, dict] = {
+    "The attentive gate has a lower error than the original one.": lower(
+        FIRST, "error", GATES
     ),
     "The attentive gate with either penalty has a higher H_u than both gates have "
-    "without.": (f"{FIRST}; Section 5", H_U, PENALIZED, 1),
+    "without.": higher(f"{FIRST}; Section 5", H_U, PENALIZED),
     "The attentive gate with either penalty has a lower H_s than both gates have "
-    "without.": (FIRST, H_S, PENALIZED, -1),
-    "L_s has a lower error than L_importance.": (SECOND, "error", WITH_BOTH, -1),
-    "L_s has as high an H_u as L_importance, or a higher one.": (
-        *(SECOND, H_U, WITH_BOTH, 1, True),
+    "without.": lower(FIRST, H_S, PENALIZED),
+    "L_s has a lower error than L_importance.": lower(SECOND, "error", WITH_BOTH),
+    "L_s has as high an H_u as L_importance, or a higher one.": higher(
+        SECOND, H_U, WITH_BOTH, least=True
     ),
-    "L_s has a lower H_s than L_importance.": (SECOND, H_S, WITH_BOTH, -1),
-    "The attentive gate alone has a lower H_s than the original one.": (
-        *("Section 1", H_S, GATES, -1),
+    "L_s has a lower H_s than L_importance.": lower(SECOND, H_S, WITH_BOTH),
+    "The attentive gate alone has a lower H_s than the original one.": lower(
+        "Section 1", H_S, GATES
     ),
-    "Students have no larger error than their attentive teachers.": (
-        *("Section 1", "error", [*STUDENTS.items()], -1, True),
+    "Students have no larger error than their attentive teachers.": lower(
+        "Section 1", "error", [*STUDENTS.items()], least=True
     ),
-    "The attentive gate with L_s has a lower error than the original mixture.": (
-        *("Section 8", "error", WITH_L_S, -1),
+    "The attentive gate with L_s has a lower error than the original mixture.": lower(
+        "Section 8", "error", WITH_L_S
     ),
     "The attentive gate with L_s has a higher I(E;Y) than the original mixture.": (
-        *("Section 8", "mutual_information", WITH_L_S, 1),
+        higher("Section 8", "mutual_information", WITH_L_S)
     ),
-    "The attentive gate with L_s has a lower H_s than the original mixture.": (
-        *("Section 8", H_S, WITH_L_S, -1),
+    "The attentive gate with L_s has a lower H_s than the original mixture.": lower(
+        "Section 8", H_S, WITH_L_S
     ),
 }
 MARGIN = 0.05  # As good: not worse by a larger share.
@@ -204,9 +215,8 @@ class Ways(Tuned, abc.ABC):
             found.append(((one, other), sign * (one - other) >= -slack))
         return found
 
-    def claim(self, where, says, number, pairs, sign, least=False):
+    def claim(self, says, where, **asked):
         """A claim that ways are lower or higher in a number; see `compare`."""
-        asked = {"number": number, "pairs": pairs, "sign": sign, "least": least}
         theirs = (
             " against ".join(map(exact, values)) + ("" if agrees else " (contrary)")
             for values, agrees in self.in_paper(**asked)
@@ -221,8 +231,8 @@ class Ways(Tuned, abc.ABC):
 
     @property
     def claims(self):
-        for says, (where, number, pairs, sign, *least) in CLAIMS.items():
-            yield self.claim(where, says, number, pairs, sign, *least)
+        for says, compared in CLAIMS.items():
+            yield self.claim(says, **compared)
 
     def table_best(self, results):
         yield (
