@@ -81,8 +81,8 @@ Means of {seeds} seeds, with errors of {largest_error:.4f} or less; \
             "shared bottom": Arm(architecture="shared_bottom"),
             "MMoE, softmax": Arm(SoftmaxGate, per_example=True),
             "PLE, softmax": Arm(SoftmaxGate, "ple", per_example=True),
-            "DSelect-k, per-example": Arm(dselect_k, per_example=True),
-            "DSelect-k, static, condensed": Arm(dselect_k),
+            "DSelect-k, per-example": Arm(dselect_k, per_example=True, decide=True),
+            "DSelect-k, static, condensed": Arm(dselect_k, decide=True),
         }
 
     def space(self, arm):
@@ -109,14 +109,13 @@ Means of {seeds} seeds, with errors of {largest_error:.4f} or less; \
         sizes = data.info["vocabulary_sizes"]
         model = self.model(arm, sizes)
         model.compile(keras.optimizers.AdamW(**job.settings))
-        sparse = arm.gate is dselect_k
         best = keras.callbacks.EarlyStopping(
             "val_task_loss",
             mode="min",
             patience=2,
             restore_best_weights=True,
             # Sparse gates count once they have decided.
-            start_from_epoch=int(self.decide_by * self.epochs) if sparse else 0,
+            start_from_epoch=int(self.decide_by * self.epochs) if arm.decide else 0,
         )
         model.fit(
             *train,
@@ -124,12 +123,12 @@ Means of {seeds} seeds, with errors of {largest_error:.4f} or less; \
             epochs=self.epochs,
             validation_data=validation,
             validation_batch_size=4096,
-            callbacks=[best, *[DecideGates(self.decide_by)] * sparse],
+            callbacks=[best, *[DecideGates(self.decide_by)] * arm.decide],
             verbose=0,
         )
         if job.is_trial:
             return {"objective": float(best.best)}
-        small = condense(model) if sparse and not arm.per_example else model
+        small = condense(model) if arm.decide and not arm.per_example else model
         return {
             "parameters": small.count_params() - sum(sizes) * self.embedding,
             **measure_order(small, test),
