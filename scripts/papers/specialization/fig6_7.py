@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 from experiments import Claim, Higher, all_positive, drawing, most, preset
+from experiments.claims import in_turns
 from papers.specialization._images import NUMBERS, classified, measured, reported
 from papers.specialization._tables import SHARE, USED, are_used, draw_table
 from papers.specialization._ways import Tuned
@@ -47,45 +48,7 @@ class Fig6And7(Tuned):
 
     @property
     def claims(self):
-        for n in self.num_experts:
-            few, every = (arm_of(NEEDS, n), arm_of(ALL, n))
-            yield Claim(
-                FIGURES[n],
-                f"{n} experts: L_importance uses all of them.",
-                lambda r, every=every, n=n: (
-                    f"In {(r.values(every, 'used') == n).sum()} of {len(r.of(every))} "
-                    f"runs (most count, by a sign test); {r.text(every, 'used')} "
-                    "experts on average."
-                ),
-                lambda r, every=every, n=n: most(r.values(every, "used") == n),
-            )
-        for n in self.num_experts:
-            few, every = (arm_of(NEEDS, n), arm_of(ALL, n))
-            yield Claim(
-                FIGURES[n],
-                f"{n} experts: L_s uses fewer experts than L_importance.",
-                lambda r, every=every, few=few: (
-                    f"{r.text(few, 'used')} against {r.text(every, 'used')} experts; "
-                    f"H_u differs by {r.gap(few, every, 'utilization_entropy'):2} bits."
-                ),
-                Higher(every, few, by="used"),
-            )
-        for n in self.num_experts:
-            few, every = (arm_of(NEEDS, n), arm_of(ALL, n))
-            yield Claim(
-                "Section 6, last sentence",
-                f"{n} experts: L_s has no larger error than L_importance. (By 5 % of "
-                "it, here.)",
-                lambda r, every=every, few=few: (
-                    f"{r.text(few, 'error')} against {r.text(every, 'error')}: "
-                    f"{r.gap(few, every, 'error')}."
-                ),
-                lambda r, every=every, few=few: all_positive(
-                    [-r.gap(few, every, "error")],
-                    over=-0.05 * r.mean(every, "error"),
-                ),
-                number="no number",
-            )
+        return in_turns(claims_of, self.num_experts)
 
     def table_best(self, results):
         yield COLUMNS
@@ -115,6 +78,42 @@ class Fig6And7(Tuned):
             drawing.label(ax, y="digit")
         drawing.color_bar(figure, axes[0, 0].collections[0], axes, SHARE)
         return figure
+
+
+def claims_of(n):
+    """The claims on so many experts."""
+    few, every = arm_of(NEEDS, n), arm_of(ALL, n)
+    yield Claim(
+        FIGURES[n],
+        f"{n} experts: L_importance uses all of them.",
+        lambda r: (
+            f"In {(r.values(every, 'used') == n).sum()} of {len(r.of(every))} runs "
+            f"(most count, by a sign test); {r.text(every, 'used')} experts on average."
+        ),
+        lambda r: most(r.values(every, "used") == n),
+    )
+    yield Claim(
+        FIGURES[n],
+        f"{n} experts: L_s uses fewer experts than L_importance.",
+        lambda r: (
+            f"{r.text(few, 'used')} against {r.text(every, 'used')} experts; H_u "
+            f"differs by {r.gap(few, every, 'utilization_entropy'):2} bits."
+        ),
+        Higher(every, few, by="used"),
+    )
+    yield Claim(
+        "Section 6, last sentence",
+        f"{n} experts: L_s has no larger error than L_importance. (By 5 % of it, "
+        "here.)",
+        lambda r: (
+            f"{r.text(few, 'error')} against {r.text(every, 'error')}: "
+            f"{r.gap(few, every, 'error')}."
+        ),
+        lambda r: all_positive(
+            [-r.gap(few, every, "error")], over=-0.05 * r.mean(every, "error")
+        ),
+        number="no number",
+    )
 
 
 def arm_of(way, count):
