@@ -144,7 +144,7 @@ def check_keywords(cls: type, keywords: Iterable[str]) -> None:
 
 def check_choice(name: str, value: Any, choices: Collection) -> None:
     """Raise an error for a setting that is not one of the choices."""
-    if value not in [*choices]:  # What has no hash is not among them either.
+    if value not in [*choices]:  # Not all values have a hash.
         known = ", ".join(repr(choice) for choice in choices)
         raise ValueError(
             f"`{name}` must be one of {known}. Received: {name}={value!r}."

@@ -324,7 +324,7 @@ def slot_table(choices: Choices, slots: Slots) -> tuple[Tensor, Tensor]:
     # Not `scatter`: on torch it is a loop over the rows.
     readers = ops.scatter_update(
         ops.arange(slots.number + 1, dtype="int") * 0 - 1,  # `full` waits on torch.
-        # What is no choice goes to an extra slot after the last, which is cut off.
+        # Pairs that are no choice get an extra slot after the last; it is cut off.
         ops.reshape(slots.number + (places - slots.number) * one, (-1, 1)),
         ops.arange(batch * chosen, dtype="int"),
     )[:-1]

@@ -237,7 +237,7 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
             "penalties": self._penalties(routing),
             "selectors": routing.describe_selectors(),
         }
-        # What has no mask has no entry, since compiled functions return tensors.
+        # Without a mask there is no entry: compiled functions return tensors only.
         return report if routing.valid is None else {**report, "valid": routing.valid}
 
     def choose(self, choices: Any, shares: Any = None, optimizer: Any = None) -> None:
