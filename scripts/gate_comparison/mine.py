@@ -23,8 +23,9 @@ from gate_comparison.page import (
     draw,
     verdict,
 )
-from gate_comparison.problems import Problem, as_numbers, split_rows
+from gate_comparison.problems import Problem
 from gate_comparison.statistics import errors, luck, mean_ratio, random_errors, ratio
+from gate_comparison.tables import as_numbers, split_rows
 
 CHOSEN = FIT, SIDE_BY_SIDE, RECIPE, "Top-k, noisy", "shared bottom, pruned"
 DENSE = "softmax", "shared bottom, wide"

@@ -34,6 +34,17 @@ FEWEST_DRAWS = 3  # For a verdict.
 BEST, CONTROL = (f"best {name}" for name in CHOICES)
 SHOWN = [arm for arm in ARMS if arm not in NORMALIZED]
 FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
+FEW = """ Some
+problems have fewer arms, and mostly fewer settings: {}."""
+# Arms that docs/choosing.md leaves to the page.
+NOT_IN_BLOCK = (
+    "shared bottom",
+    "Top-k, wide start",
+    "Top-k, side by side",
+    "random, side by side",
+    "known groups",
+    *RIVALS,
+)
 TEMPLATE = pathlib.Path(__file__).with_suffix(".md")
 
 
@@ -54,11 +65,20 @@ def text(found):
     """The text of the page."""
     rows, by_family = found["rows"], families(found["rows"])
     draws = 1 + max(row["draw"] for row in rows)
-    tuned = [row["setting"] for row in rows if "choices" not in row]
+    names = [name for found in by_family.values() for name in found]
+    few = [name for name in names if PROBLEMS[name].few is not None]
+    tuned = [
+        row["setting"]
+        for row in rows
+        if "choices" not in row and row["problem"] not in few
+    ]
     page = TEMPLATE.read_text(encoding="utf-8").format(
         command=found["command"],
         machine=found["environment"],
-        problems=sum(map(len, by_family.values())),
+        problems=len(names),
+        real=sum(PROBLEMS[name].real for name in names),
+        later=sum(PROBLEMS[name].later for name in names),
+        few=FEW.format(", ".join(few)) if few else "",
         families=len(by_family),
         draws=draws,
         last=draws - 1,
@@ -68,8 +88,10 @@ def text(found):
         setting=ONE_SETTING,
         rate_edge=np.mean([rate in (RATES[0], RATES[-1]) for rate, *_ in tuned]),
         decay_edge=np.mean([is_largest(*setting[:2]) for setting in tuned]),
-        gates=gates_table(rows),
-        untuned=untuned_table(rows),
+        gates=headline_table(rows),
+        by_family=family_table(rows),
+        untuned=headline_table(rows, "untuned"),
+        untuned_by_family=family_table(rows, "untuned"),
         normalized=normalized_table(rows),
         matters=choices_table(rows),
     )
@@ -96,36 +118,64 @@ def _means(own, others, by_family):
     return [f"{each:.2f}" if each else "" for each in means]
 
 
-def gates_table(rows):
-    """The errors of all arms over those of the fit, in the mean and by family."""
-    by_family, fit, lines = families(rows), errors(rows, FIT), []
-    yours = own_gates.names_of(rows)
-    for arm in [*yours, *SHOWN, BEST]:
-        own = errors(rows, arm)
-        if arm != FIT and own:
-            kind = "yours" if arm in yours else ("sparse", "dense")[is_dense(arm)]
-            means = _means(own, fit, by_family)
-            lines.append([arm, kind, counted(own, fit), *means])
-    return table(["gate", "", "all problems", *by_family], lines)
+# Problems of which the headline is given, too.
+PARTS = {
+    "all problems": lambda problem: True,  # noqa: ARG005
+    "real data": lambda problem: problem.real,
+    "made here": lambda problem: not problem.real,
+    "added later": lambda problem: problem.later,
+}
+
+
+def part_of(found, part):
+    """The errors on the problems of a part; the user's table is in all of them."""
+    names = [name for name, problem in PROBLEMS.items() if not PARTS[part](problem)]
+    return {key: error for key, error in found.items() if key[0] not in names}
+
+
+def compared(rows, number):
+    """The arms that are shown, with their errors."""
+    more = [BEST] if number == "test" else []
+    arms = [*own_gates.names_of(rows), *SHOWN, *more]
+    found = {arm: errors(rows, arm, number) for arm in arms}
+    return {arm: own for arm, own in found.items() if own}
+
+
+def headline_table(rows, number="test"):
+    """The errors of all arms over those of the fit, of all problems and of some."""
+    fit, lines = errors(rows, FIT, number), []
+    yours, tuned = own_gates.names_of(rows), errors(rows, FIT)
+    for arm, own in compared(rows, number).items():
+        if arm == FIT and number == "test":
+            continue
+        kind = "yours" if arm in yours else ("sparse", "dense")[is_dense(arm)]
+        parts = [[part_of(each, part) for each in (own, fit)] for part in PARTS]
+        cells = [counted(*part) for part in parts]
+        if number != "test":
+            cells.insert(1, str(ratio(own, tuned)))
+        lines.append([arm, kind, *cells])
+    titles = list(PARTS)
+    if number != "test":
+        titles.insert(1, "over the tuned")
+    return table(["gate", "", *titles], lines)
+
+
+def family_table(rows, number="test"):
+    """The errors of all arms over those of the fit, in the mean of each family."""
+    by_family, fit = families(rows), errors(rows, FIT, number)
+    lines = [
+        [arm, *_means(own, fit, by_family)]
+        for arm, own in compared(rows, number).items()
+        if arm != FIT
+    ]
+    return table(["gate", *by_family], lines)
 
 
 def counted(own, others):
     """A ratio, and on how many problems it is, if another arm has been run on more."""
     numbers = [len({problem for problem, _ in each}) for each in (own, others)]
     text = "" if numbers[0] >= numbers[1] else f", {numbers[0]} problems"
-    return f"{ratio(own, others)}{text}"
-
-
-def untuned_table(rows):
-    """The errors of all arms with one setting, in the mean and by family."""
-    by_family, lines = families(rows), []
-    fit, tuned = errors(rows, FIT, "untuned"), errors(rows, FIT)
-    for arm in [*own_gates.names_of(rows), *SHOWN]:
-        own = errors(rows, arm, "untuned")
-        if own:
-            both = counted(own, fit), str(ratio(own, tuned))
-            lines.append([arm, *both, *_means(own, fit, by_family)])
-    return table(["gate", "all problems", "over the tuned", *by_family], lines)
+    return f"{ratio(own, others)}{text}" if numbers[0] else ""
 
 
 def normalized_table(rows):
@@ -163,6 +213,8 @@ def choices_table(rows):
     others, lines = random_errors(rows, BEST), []
     for family, names in families(rows).items():
         for name in names:
+            if not only(others, [name]):
+                continue
             given = [only(errors(rows, arm), [name]) for arm in arms]
             ratios = [mean_ratio(each, others) for each in given]
             one = luck(rows, CONTROL, name)
@@ -174,18 +226,17 @@ def choices_table(rows):
 
 
 def block(rows):
-    """What docs/choosing.md says about the results, as a table of three columns."""
-    fits = [errors(rows, FIT, number) for number in ("test", "untuned")]
-    lines = [
-        [
-            arm,
-            str(ratio(errors(rows, arm), fits[0])),
-            str(ratio(errors(rows, arm, "untuned"), fits[1])),
-        ]
-        for arm in SHOWN
-        if arm not in (FIT, "shared bottom", "Top-k, wide start", *RIVALS)
-    ]
-    return table(["error / chosen by fit", "tuned", "untuned"], lines)
+    """What docs/choosing.md says about the results, as a table."""
+    tuned, untuned = (errors(rows, FIT, number) for number in ("test", "untuned"))
+    lines = []
+    for arm in SHOWN:
+        if arm in (FIT, *NOT_IN_BLOCK):
+            continue
+        own, real = errors(rows, arm), "real data"
+        cells = [ratio(own, tuned), ratio(part_of(own, real), part_of(tuned, real))]
+        cells.append(ratio(errors(rows, arm, "untuned"), untuned))
+        lines.append([arm, *(str(each or "") for each in cells)])
+    return table(["error / chosen by fit", "tuned", "real data", "untuned"], lines)
 
 
 def draw(rows):

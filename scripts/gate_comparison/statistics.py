@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gate_comparison.problems import PROBLEMS
+
 
 class Ratio(NamedTuple):
     """The mean ratio of two errors, and its interval of 95 %."""
@@ -18,9 +20,14 @@ class Ratio(NamedTuple):
 
 
 def errors(rows, arm, number="test"):
-    """The errors of an arm: a dict from (problem, draw)."""
+    """The errors of an arm: a dict from (problem, draw).
+
+    A setting that is not in the grid of a problem has no error there.
+    """
     return {
-        (row["problem"], row["draw"]): row[number] for row in rows if row["arm"] == arm
+        (row["problem"], row["draw"]): row[number]
+        for row in rows
+        if row["arm"] == arm and row[number] is not None
     }
 
 
@@ -46,36 +53,56 @@ def mean_ratio(errors, others) -> Any:
     the log ratio.
     """
     logs = _logs(errors, others)
-    return float(np.exp(np.mean([each.mean() for each in logs]))) if logs else None
+    means = [each.mean() for each in logs.values()]
+    return float(np.exp(np.mean(means))) if means else None
 
 
 def ratio(errors, others) -> Any:
-    """The mean ratio, and its interval by a bootstrap of problems and their draws."""
+    """The mean ratio, and its interval.
+
+    It is by a bootstrap of families, of their problems and of the draws of these: new
+    problems may be of other families.
+    """
     logs = _logs(errors, others)
     if not logs:
         return None
     rng = np.random.default_rng(0)
-    counts, draws = np.array([*map(len, logs)]), np.concatenate(logs)
-    starts = np.cumsum(counts) - counts
+    families = list(map(family_of, logs))
+    # Problems of a family are neighbours, and draws of a problem.
+    problems = np.unique(families, return_counts=True)[1]
+    draws = np.array([*map(len, logs.values())])
+    flat = np.concatenate([*logs.values()])
 
     def resampled():
-        chosen = rng.integers(len(logs), size=len(logs))
-        own = counts[chosen]
-        drawn = np.repeat(starts[chosen], own) + rng.integers(np.repeat(own, own))
-        return np.mean(np.add.reduceat(draws[drawn], np.cumsum(own) - own) / own)
+        chosen = rng.integers(len(problems), size=len(problems))
+        chosen = _drawn_within(problems, chosen, rng)
+        drawn, own = flat[_drawn_within(draws, chosen, rng)], draws[chosen]
+        return np.mean(np.add.reduceat(drawn, np.cumsum(own) - own) / own)
 
     interval = np.quantile([resampled() for _ in range(1000)], (0.025, 0.975))
     return Ratio(mean_ratio(errors, others), *map(float, np.exp(interval)))
 
 
+def _drawn_within(counts, chosen, rng):
+    """Indices of members of the chosen groups: as many of each as it has."""
+    own, starts = counts[chosen], np.cumsum(counts) - counts
+    return np.repeat(starts[chosen], own) + rng.integers(np.repeat(own, own))
+
+
+def family_of(problem):
+    """The family of a problem of GateBench; another one is a family of its own."""
+    return PROBLEMS[problem].family if problem in PROBLEMS else problem
+
+
 def _logs(errors, others):
-    """The log ratios of each problem."""
+    """The log ratios of each problem, in the order of families and names."""
     by_problem = {}
     for key in errors.keys() & others.keys():
         log = np.log(errors[key]) - np.log(others[key])
         by_problem.setdefault(key[0], []).append(log)
+    order = sorted(by_problem, key=lambda problem: (family_of(problem), problem))
     # Sorted: the interval is to be the same each time.
-    return [np.sort(by_problem[problem]) for problem in sorted(by_problem)]
+    return {problem: np.sort(by_problem[problem]) for problem in order}
 
 
 def only(errors, problems):

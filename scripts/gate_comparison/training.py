@@ -22,8 +22,8 @@ from dselectk_keras.experts import DenseExperts, Experts
 from dselectk_keras.models import Task
 from dselectk_keras.program import Program
 from experiments.settings import Settings
+from gate_comparison.apart import build_apart
 
-STEPS = 10  # In an epoch.
 # What gates may read, at first.
 FIRST = {"entropy": 0.0, "gamma": 1.0, "noise": 0.0, "bias_rate": 0.0}
 LANES = 4  # Runs that are trained side by side.
@@ -38,6 +38,7 @@ class Form:
         make_gate: A function of k, n and `Settings` that returns a gate.
         wide: Whether a shared bottom has the units of all experts, not of k.
         pruned: Whether each task keeps as many of them as k experts have.
+        apart: Whether towers read the experts of a learned gate side by side.
         normalized: Whether the outputs of experts are normalized over the batch, with
             a swish after it, as in HoME.
         options: Options of the architecture.
@@ -46,6 +47,7 @@ class Form:
     make_gate: Callable | None = None
     wide: bool = False
     pruned: bool = False
+    apart: bool = False
     normalized: bool = False
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -75,13 +77,14 @@ class Trainer:
         self.progress, self.form = progress, form
         self.k = problem.num_nonzeros
         self.rows = [len(x) for x, _ in tables[0].splits]
-        if self.rows[0] < STEPS:
+        steps = problem.steps
+        if self.rows[0] < steps:
             raise SystemExit(
-                f"There must be at least {STEPS} training examples, because an epoch "
-                f"has {STEPS} steps. Received: {self.rows[0]} of {sum(self.rows)} "
+                f"There must be at least {steps} training examples, because an epoch "
+                f"has {steps} steps. Received: {self.rows[0]} of {sum(self.rows)} "
                 "rows. Three of five rows are training examples."
             )
-        self.batch_size = problem.batch_size or self.rows[0] // STEPS
+        self.batch_size = problem.batch_size or self.rows[0] // steps
         # The draws one below the other.
         splits = zip(*(table.splits for table in tables), strict=True)
         self.data: Any = [
@@ -101,7 +104,7 @@ class Trainer:
         problem, table, form = self.problem, self.tables[0], self.form
         n, units, gate = problem.num_experts, problem.units, None
         self.settings = Settings(**FIRST)
-        self.settings.num_steps = problem.epochs * STEPS
+        self.settings.num_steps = problem.epochs * problem.steps
         if form.make_gate:
             gate = form.make_gate(self.k, n, self.settings)
         else:
@@ -126,6 +129,8 @@ class Trainer:
         options = {"label_average": "labels"}
         if form.pruned:
             model = build_pruned_bottom(num_inputs, tasks, experts, **options)
+        elif form.apart:
+            model = build_apart(num_inputs, tasks, experts, gate, **options)
         else:
             model = build_multitask_model(
                 num_inputs,
@@ -158,7 +163,7 @@ class Trainer:
         *below, last = self._products(width)
         # A bottom needs all units of the layers below the last one.
         experts = (units / width if has_gate else 1) * sum(below) + units / width * last
-        side_by_side = self.form.options.get("side_by_side")
+        side_by_side = self.form.apart or self.form.options.get("side_by_side")
         read = width if has_gate and not side_by_side else units
         hidden, *_ = [*problem.tower, 1]
         return experts + read * hidden + (hidden > 1) * hidden
@@ -248,7 +253,7 @@ class Trainer:
         }
 
     def _order(self, rng):
-        return rng.permutation(self.rows[0])[: STEPS * self.batch_size]
+        return rng.permutation(self.rows[0])[: self.problem.steps * self.batch_size]
 
 
 def normalized_expert(units, layers):

