@@ -49,7 +49,7 @@ RECIPES = [
         "tests/gates/test_logits.py",
     ),
     (
-        "Sparse dispatch, with or without a fixed capacity",
+        "Sparse dispatch, capacity",
         "`dispatch` in `MoE` and `MMoE`",
         "Shazeer et al. (ICLR 2017), Section 3",
         "tests/layers/test_dispatch.py",
@@ -73,7 +73,7 @@ RECIPES = [
         "tests/gates/test_dselect_k.py",
     ),
     (
-        "Ablation (annealing), Ablation (entropy)",
+        "Ablations (annealing, entropy)",
         "`SoftmaxSelectorGate` with a decreasing `temperature`, or with `entropy_reg`",
         "Hazimeh et al., DSelect-k, Appendix C.1",
         "tests/baselines/test_softmax_selector.py",
@@ -83,12 +83,6 @@ RECIPES = [
         '`build_multitask_model(task_weighting="uncertainty")`',
         "Kendall et al. (CVPR 2018), Section 3",
         "tests/models/test_task_losses.py",
-    ),
-    (
-        "GradNorm",
-        '`build_multitask_model(task_weighting="gradnorm")`',
-        "Chen et al. (ICML 2018), Section 3, at the mixtures of the tasks",
-        "tests/models/test_grad_norm.py",
     ),
     (
         "Softmax ensemble",
