@@ -139,7 +139,7 @@ def run(chosen, options, label, root, site, command):
             print(f"{name} has not been run to its end: no page.")
         elif name in STUDIES:
             pages.write_pictures(results, site.parent / "images")
-            print(f"\n{pages.block(results)}\n\nWritten to {results.path}.")
+            print(f"\n{pages.block(results)}\n\nIts runs are in {results.path}.")
         else:
             print(f"Written to {pages.write_page(results, site)}.")
 
