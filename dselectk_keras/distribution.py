@@ -19,6 +19,13 @@ def is_model_parallel() -> bool:
     return isinstance(distribution, keras.distribution.ModelParallel)
 
 
+def is_on_cpu(tensor: Any) -> bool:
+    """Whether a tensor, or a step that is compiled now, is on a CPU."""
+    if keras.backend.backend() == "torch":
+        return tensor.device.type == "cpu"
+    return keras.distribution.list_devices()[0].lower().startswith("cpu")
+
+
 def on_each_device(
     function: Callable, layer: keras.Layer, arrays: Sequence[Any]
 ) -> tuple[Any, Any]:

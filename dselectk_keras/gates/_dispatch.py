@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from dselectk_keras.distribution import num_replicas, on_each_device
+from dselectk_keras.distribution import is_on_cpu, num_replicas, on_each_device
 from dselectk_keras.ops import mix
 from dselectk_keras.utils import Tensor, is_concrete
 
@@ -112,11 +112,9 @@ def _by_device(tensor, on_cpu, elsewhere):
         import jax  # pyright: ignore[reportMissingImports]
 
         return jax.lax.platform_dependent(cpu=on_cpu, default=elsewhere)
-    if backend == "torch":
-        is_cpu = is_concrete(tensor) and tensor.device.type == "cpu"
-    else:
-        is_cpu = keras.distribution.list_devices()[0].lower().startswith("cpu")
-    return on_cpu() if is_cpu else elsewhere()
+    # A program of torch has no conditions.
+    waits = backend != "torch" or is_concrete(tensor)
+    return on_cpu() if waits and is_on_cpu(tensor) else elsewhere()
 
 
 def _if(condition, usual, rare):

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.distribution import is_model_parallel
+from dselectk_keras.distribution import is_model_parallel, is_on_cpu
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.inputs import RouterInputs
@@ -20,6 +20,9 @@ from dselectk_keras.utils import Tensor, add_counter, check_flags
 # overhead of dispatch is larger than its gain.
 MIN_RATIO = 4
 MIN_KERNEL = 16_384
+# With fewer multiplications of all experts on a batch, a GPU evaluates them sooner than
+# it moves examples. These numbers are estimates; float32 is TF32.
+MIN_ON_GPU = {"float32": 3e10, "bfloat16": 6e10, "float16": 6e10}
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -50,10 +53,10 @@ class MoE(GatedExperts):
         dispatch: Whether experts are evaluated only for the examples that chose them.
             This needs a sparse per-example gate, and `DenseExperts` without dropout.
             The outputs are the same. `"auto"` dispatches if it is expected to be
-            faster. A number is a capacity factor: the capacity of each expert is this
-            multiple of an even share of the choices. Choices beyond it are dropped,
-            and `num_dropped` counts them. A capacity needs a gate that is sparse from
-            the first step.
+            faster, for the device and the size of the batch. A number is a capacity
+            factor: the capacity of each expert is this multiple of an even share of the
+            choices. Choices beyond it are dropped, and `num_dropped` counts them. A
+            capacity needs a gate that is sparse from the first step.
         sum_features: Whether each expert is the sum of its features, as in Appendix C.1
             of the paper of DSelect-k. The mixture is then one number. Experts are
             summed before they are mixed, which is cheaper than after it.
@@ -169,7 +172,7 @@ class MoE(GatedExperts):
         """Evaluate the experts and mix them (see `GatedExperts`)."""
         outputs = None
         # Inputs: (b, ..., d). Weights: ([b,] [g,] n).
-        if self._dispatches and not is_symbolic(inputs):
+        if self._dispatches and not is_symbolic(inputs) and self._pays(inputs):
             routing = self.gate.route(router_inputs, training)
             always = self.gate.max_experts() is not None
             # (b, [g,] ..., units)
@@ -208,6 +211,16 @@ class MoE(GatedExperts):
         return not is_model_parallel() and (
             experts.num_experts >= MIN_RATIO * most * (self.gate.num_gates or 1)
             and num_features * experts.units[0] >= MIN_KERNEL
+        )
+
+    def _pays(self, inputs):
+        """Estimate whether dispatch is faster for these inputs, if it is on a CPU."""
+        size = math.prod(axis or math.inf for axis in inputs.shape[:-1])
+        least = MIN_ON_GPU.get(self.experts.compute_dtype, 0.0)
+        return (
+            self.dispatch != "auto"
+            or is_on_cpu(inputs)
+            or size * self.experts.count_params() >= least
         )
 
 

@@ -11,6 +11,8 @@ from keras import ops
 
 import dselectk_keras as dk
 from dselectk_keras.gates import Routing, _dispatch
+from dselectk_keras.gates.record import recording
+from dselectk_keras.layers import moe
 
 BATCH, DIM = 24, 3
 X = numbers((BATCH, DIM))
@@ -339,6 +341,33 @@ def test_auto_dispatches_where_it_pays():
         (dk.Experts(keras.layers.Dense(256), 32), dk.TopKGate(2)),
     ]:
         assert not dispatches(bank, gate), (bank.get_config(), gate.get_config())
+
+
+@pytest.mark.parametrize("dispatch", ["auto", True])
+@pytest.mark.parametrize(
+    ("dtype", "on_cpu", "size", "pays"),
+    [
+        ("float32", False, 2, False),
+        ("float32", False, 3, True),
+        ("bfloat16", False, 5, False),
+        ("bfloat16", False, 6, True),
+        ("float32", True, 2, True),
+    ],
+)
+def test_on_a_gpu_auto_dispatches_large_batches(
+    monkeypatch, dispatch, dtype, on_cpu, size, pays
+):
+    monkeypatch.setattr(moe, "is_on_cpu", lambda _: on_cpu)
+    # The parameters are the multiplications for an example, and biases.
+    least, number = moe.MIN_ON_GPU, 8 * (64 * 256 + 256)
+    scaled = {key: each / 1e10 * number for key, each in least.items()}
+    monkeypatch.setattr(moe, "MIN_ON_GPU", scaled)
+    with dtype_policy(f"mixed_{dtype}" if dtype != "float32" else dtype):
+        layer = dk.MoE(dk.DenseExperts(8, [256]), dk.TopKGate(2), True, None, dispatch)
+    seen = []
+    with recording(seen.append):
+        layer(numbers((size, 64)))
+    assert (seen[0].experts is None) == (pays or dispatch is True)
 
 
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX has `vmap`.")
