@@ -9,7 +9,8 @@ problems read data that packages of the extra `bench` ship.
     python scripts/gatebench.py --mine TABLE.csv --targets price rating
 
 says whether the choice of experts matters on the data of a table, and what it saves. It
-takes any backend; JAX is fastest.
+takes any backend; JAX is fastest, with minutes for three draws of the rows. More draws
+make the intervals narrower.
 
     python scripts/gatebench.py --module my_gate.py --problems "C.1, 32 tasks"
 
@@ -53,7 +54,8 @@ def main(arguments=None):
     label = f"-{pathlib.Path(options.module).stem}" if options.module else ""
     out = pathlib.Path(options.out or f"build/gatebench{label}")
     if options.mine:
-        asked = options.mine, options.targets, options.draws or 5, out
+        draws = options.draws or mine.FEWEST_DRAWS
+        asked = options.mine, options.targets, draws, out
         try:
             path, text = mine.answer(*asked, options.epochs or 30, gates)
         except (ImportError, OSError, ValueError) as error:
@@ -96,7 +98,8 @@ def parse(arguments):
     parser = make_parser(__doc__)
     add = parser.add_argument
     add("--problems", nargs="+", metavar="NAME", help="problems; all if omitted")
-    add("--draws", type=count, help="number of draws of the data; all if omitted")
+    text = "number of draws of the data; if omitted, all of a problem and 3 of a table"
+    add("--draws", type=count, help=text)
     add("--epochs", type=count, help="number of epochs; as the problems if omitted")
     add("--data-dir", default=".", help="folder with the folders of the real data")
     add("--out", help="folder of results and page; in build/ if omitted")

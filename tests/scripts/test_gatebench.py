@@ -747,6 +747,20 @@ def test_options_that_would_do_nothing_are_refused(tmp_path, capsys, arguments, 
     assert not list(tmp_path.glob("*.md"))
 
 
+@pytest.mark.parametrize(("given", "draws"), [([], 3), (["--draws", "7"], 7)])
+def test_a_table_has_as_many_draws_as_a_verdict_needs(monkeypatch, given, draws):
+    def answer(_path, _targets, number, *_):
+        asked.append(number)
+        return "page", "text"
+
+    asked = []
+    monkeypatch.setattr(mine, "answer", answer)
+    given = [*given, "--backend", keras.backend.backend()]
+    assert gatebench.main(["--mine", "FILE", "--targets", "y", *given]) == 0
+    assert asked == [draws]
+    assert page.FEWEST_DRAWS == 3
+
+
 @needs_jax
 @pytest.mark.parametrize(("problem", "most"), [("adult", 5), ("experts for tokens", 3)])
 def test_more_draws_than_a_problem_has_are_refused(tmp_path, capsys, problem, most):
