@@ -276,6 +276,23 @@ def test_a_run_that_is_stopped_ends_as_an_unbroken_one(tmp_path, monkeypatch, ga
     assert not (tmp_path / "broken" / "checkpoints").exists()
 
 
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_bar_grows_within_the_first_epoch(tmp_path, monkeypatch, capsys, progress):
+    monkeypatch.setattr(table_training, "serve", lambda *_: {})
+    noise(40).to_csv(tmp_path / "table.csv", index=False)
+    settings = {"num_experts": 2, "num_nonzeros": 2, "epochs": 1, "batch_size": 2}
+    run, shown = TrainingRun(units=(2,), **settings), []
+
+    class Look(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            shown.append(capsys.readouterr().out)
+
+    asked = run, tmp_path / "table.csv", ["u", "v"], tmp_path / "out"
+    train_table(*asked, progress=progress, callbacks=[Look()])
+    assert len(shown) == 14
+    assert ("1/14" in "".join(shown)) == progress
+
+
 def test_early_stopping_goes_on_where_it_was(tmp_path):
     def stopping(done):
         stop = keras.callbacks.EarlyStopping(mode="min", restore_best_weights=True)
