@@ -99,7 +99,7 @@ def arff(file, num_tasks):
     return load
 
 
-def adult(seed, folder):
+def adult(seed, folder, sizes=SIZES):
     """UCI Adult: five facts about a person, from the others."""
     path = pathlib.Path(folder) / "adult" / "adult.data.gz"
     with gzip.open(path, "rt") as lines:
@@ -113,10 +113,11 @@ def adult(seed, folder):
     ]
     # Relationship says who is married, and who is a man.
     features = as_numbers(frame.drop(columns=[2, 3, 4, 5, 7, 9, 12, 14]))
-    return split_rows(features, np.stack(labels, axis=1), [True] * 5, seed)
+    y = np.stack(labels, axis=1)
+    return split_rows(features, y, [True] * 5, seed, sizes=sizes)
 
 
-def census(seed, folder, num_tasks=24):
+def census(seed, folder, num_tasks=24, sizes=SIZES):
     """Census-Income: facts about a person, from age, sex and work."""
     path = pathlib.Path(folder) / "census_kdd" / "census-income.test.gz"
     with gzip.open(path, "rt") as lines:
@@ -135,7 +136,8 @@ def census(seed, folder, num_tasks=24):
         ):
             kept.append(column)
     y = np.stack(kept[:num_tasks], axis=1)
-    return split_rows(as_numbers(frame[given]), y, [True] * y.shape[1], seed)
+    binary = [True] * y.shape[1]
+    return split_rows(as_numbers(frame[given]), y, binary, seed, sizes=sizes)
 
 
 def films(seed, folder, num_tasks=32, num_inputs=100):

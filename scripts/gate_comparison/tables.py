@@ -55,10 +55,11 @@ def standardized(splits, binary, groups=None):
     return Table(splits, binary, groups)
 
 
-def split_rows(x, y, binary, seed, groups=None):
-    """A `Table` of rows that are drawn: up to `SIZES`, or in the ratio 3 : 1 : 1."""
+def split_rows(x, y, binary, seed, groups=None, sizes=SIZES):
+    """A `Table` of rows that are drawn: up to `sizes`, or in the ratio 3 : 1 : 1."""
     order = np.random.default_rng(seed).permutation(len(x))
-    sizes = SIZES if sum(SIZES) <= len(x) else (3 * len(x) // 5, len(x) // 5)
+    if sum(sizes) > len(x):
+        sizes = 3 * len(x) // 5, len(x) // 5
     parts = np.split(order, np.cumsum(sizes)[:3])[:3]
     return standardized([(x[part], y[part]) for part in parts], binary, groups)
 

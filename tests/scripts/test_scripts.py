@@ -19,6 +19,7 @@ COMMANDS = (
     "demo",
     "reproduce",
     "gatebench",
+    "routerbench",
     "benchmark",
     "fault_injection",
     "sparse_decoder",

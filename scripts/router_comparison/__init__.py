@@ -1,0 +1,1 @@
+"""The comparison of routers: gates that choose experts for each example."""

@@ -1,0 +1,171 @@
+"""The routers that are compared, and the settings of each."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from gate_comparison.rivals import BalancedGate, ReLUGate
+
+from dselectk_keras.baselines import TagGate
+from dselectk_keras.gates import DSelectKGate, SoftmaxGate, SwitchGate, TopKGate
+from dselectk_keras.regularizers import ImportanceRegularizer, SwitchLoadRegularizer
+
+RATES = (0.003, 0.01, 0.03, 0.1)
+DECAYS = (0.0, 0.1, 1.0, 5.0)
+PARTS = (0.3, 0.6)  # Of the training, until something has changed.
+STRENGTHS = (0.01, 0.1)  # Of a penalty, relative to the loss.
+MANY = 10**6
+# What arms may set, at first.
+FIRST = {
+    "balance": 0.0,
+    "bias_rate": 0.0,
+    "gamma": 1.0,
+    "noise": 0.0,
+    "temperature": 1.0,  # Of a softmax.
+    "sharpness": 0.0,  # 1 / T of the losses of single experts, over its first value.
+}
+
+
+def nothing(*_):
+    """Set nothing."""
+    return {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """A way to route, and its own settings.
+
+    Args:
+        make: A function of `Settings` that returns a gate.
+        k: The number of experts at serving: the others' weights go to the k largest.
+            `None` is all.
+        own: The values of its own setting.
+        set: A function of the own setting and the part of the training that has passed
+            that returns settings by name.
+        start: A function of the gate, the own setting and the number of steps that
+            returns pairs of a variable and its first value.
+        tag: What the gate reads instead of inputs: `"region"`, `"hash"` or `"none"`.
+        experts: `"bank"`, or a single expert, `"one"` or `"wide"`.
+        training: `"mixture"`, `"annealed"` with a softmax whose temperature falls,
+            `"merged"` experts, or `"losses"` of single experts.
+    """
+
+    make: Callable
+    k: int | None = 1
+    own: tuple = (None,)
+    set: Callable = nothing
+    start: Callable[..., Any] = nothing
+    tag: str | None = None
+    experts: str = "bank"
+    training: str = "mixture"
+
+
+def fixed(tag, **options):
+    """An arm whose router is not trained."""
+    return Arm(lambda _: TagGate(), tag=tag, **options)
+
+
+def setting(name, others=None):
+    """The own setting is that of this name."""
+    return lambda own, _: {name: own, **(others or {})}
+
+
+def balanced(settings):
+    """A penalty on unequal loads."""
+    return ImportanceRegularizer(settings.schedule("balance"))
+
+
+def dense_first(k):
+    """Top-k that is a softmax over all experts in the first part of the training."""
+
+    def make(settings):
+        gate = {"dense_steps": MANY, "weights_regularizer": balanced(settings)}
+        return TopKGate(k, **gate)
+
+    def start(gate, own, steps):
+        # The gate is dense up to its step MANY.
+        return [(gate.step, MANY - round(own * steps))]
+
+    return Arm(make, k, PARTS, lambda *_: {"balance": STRENGTHS[0]}, start)
+
+
+def narrowing(own, done):
+    """The width of the smooth step falls to 1 % in the half before the decision."""
+    return {"gamma": 3 * 0.01 ** np.clip(2 * done / own - 1, 0, 1)}
+
+
+def by_losses(k):
+    """The temperature of the losses rises to infinity."""
+    return Arm(
+        lambda _: SoftmaxGate(),
+        k,
+        PARTS,
+        lambda own, done: {"sharpness": max(0.0, 1 - done / own)},
+        training="losses",
+    )
+
+
+def first_l1(gate, own, steps):  # noqa: ARG001
+    """The penalty begins with this coefficient."""
+    return [(gate.coefficient, own)]
+
+
+ONE, WIDE, KNOWN = "one expert", "one wide expert", "known regions"
+SWITCH, SMEAR = "Switch", "SMEAR"
+ARMS = {
+    ONE: fixed("none", experts="one"),
+    WIDE: fixed("none", experts="wide"),
+    KNOWN: fixed("region"),
+    "hash": fixed("hash"),
+    "softmax": Arm(lambda _: SoftmaxGate(), k=None),
+    "softmax, annealed": Arm(
+        lambda _: SoftmaxGate(),
+        own=PARTS,
+        set=lambda own, done: {"temperature": 0.02 ** min(1.0, done / own)},
+        training="annealed",
+    ),
+    SWITCH: Arm(
+        lambda settings: SwitchGate(
+            weights_regularizer=SwitchLoadRegularizer(settings.schedule("balance"))
+        ),
+        own=STRENGTHS,
+        set=setting("balance"),
+    ),
+    "Top-1, dense first": dense_first(1),
+    SMEAR: Arm(lambda _: SoftmaxGate(normalize=True), k=None, training="merged"),
+    "Top-2": Arm(
+        lambda settings: TopKGate(2, weights_regularizer=balanced(settings)),
+        2,
+        STRENGTHS,
+        setting("balance"),
+    ),
+    "Top-2, noisy": Arm(
+        lambda settings: TopKGate(
+            2, settings.schedule("noise"), load_reg=settings.schedule("balance")
+        ),
+        2,
+        STRENGTHS,
+        setting("balance", {"noise": 1.0}),
+    ),
+    "Top-2, dense first": dense_first(2),
+    "DSelect-2, recipe": Arm(
+        lambda settings: DSelectKGate(
+            2, gamma=settings.schedule("gamma"), reduction="mean"
+        ),
+        2,
+        PARTS,
+        narrowing,
+    ),
+    "ReMoE": Arm(
+        lambda _: ReLUGate(2, growth=1.02, balanced=True), 2, STRENGTHS, start=first_l1
+    ),
+    "loss-free balancing": Arm(
+        lambda settings: BalancedGate(2, settings.schedule("bias_rate")),
+        2,
+        (0.001, 0.01),
+        setting("bias_rate"),
+    ),
+    "by losses, 1": by_losses(1),
+    "by losses, 2": by_losses(2),
+}

@@ -1,0 +1,89 @@
+"""The comparison of routers on one problem, as an experiment that `reproduce` runs.
+
+`Experiment` and `reproduce` tune, repeat, resume and save with no code of its own here.
+`Program` trains the settings of an arm side by side, as in the comparison of static
+gates, of which this uses the statistics, the rivals and the tables.
+"""
+
+import dataclasses
+import functools
+import re
+from typing import ClassVar
+
+from experiments import Experiment
+from router_comparison.arms import ARMS, DECAYS, KNOWN, RATES
+from router_comparison.problems import PROBLEMS
+from router_comparison.training import UNITS, train
+
+
+@dataclasses.dataclass(frozen=True)
+class Routers(Experiment):
+    """All arms on one problem; trials are on a draw that is not reported.
+
+    Args:
+        problem: The name of a `Problem`.
+        stages: The number of stages of a training, of `STEPS` steps.
+    """
+
+    name: ClassVar[str] = "routers"
+    title: ClassVar[str] = "routers on one problem"
+    scales: ClassVar[tuple[str, ...]] = ("stages",)
+
+    sampler: str = "grid"
+    problem: str = "tag"
+    stages: int = 12
+
+    @property
+    def preset(self):
+        """The name of the problem, as it is in the name of a file."""
+        return re.sub(r"\W+", "-", self.problem)
+
+    @property
+    def arms(self):
+        """The arms; where regions are not known, without those of known regions."""
+        has_regions = PROBLEMS[self.problem].kind in ("regions", "images")
+        return {name: arm for name, arm in ARMS.items() if has_regions or name != KNOWN}
+
+    def space(self, arm):
+        """The rates and decays that all arms share, and the own setting."""
+        return {"rate": RATES, "decay": DECAYS, "own": self.arms[arm].own}
+
+    def run(self, arm, jobs):
+        """Train an arm, once for each job."""
+        tables = {job.seed: self.load(job.seed) for job in jobs}
+        return train(PROBLEMS[self.problem], arm, tables, jobs, self.stages)
+
+    def load(self, seed):
+        """The data of a seed."""
+        return load(self.problem, seed, self.data_dir or ".")
+
+
+@functools.lru_cache(maxsize=8)
+def load(problem, seed, folder):
+    """The data of a problem and a seed."""
+    return PROBLEMS[problem].load(seed, folder)
+
+
+def multiplications(arm, inputs, num_experts, outputs, hidden=0):
+    """The multiplications for serving an example.
+
+    Args:
+        arm: The name of an arm.
+        inputs: The number of inputs.
+        num_experts: The number of experts.
+        outputs: The number of outputs of the last layer.
+        hidden: The units of a hidden layer of the router.
+    """
+    arm = ARMS[arm]
+    expert, last = inputs * UNITS, UNITS * outputs
+    if arm.experts != "bank":
+        return (num_experts if arm.experts == "wide" else 1) * (expert + last)
+    router = inputs * num_experts
+    if hidden:
+        router = (inputs + num_experts) * hidden
+    if arm.tag:
+        router = 0
+    if arm.training == "merged":
+        return router + num_experts * (expert + UNITS) + expert + last
+    k = arm.k or num_experts
+    return router + k * expert + (k > 1) * k * UNITS + last
