@@ -157,8 +157,12 @@ ARMS = {
         PARTS,
         narrowing,
     ),
+    # With the factor of the paper, 1.2, all experts are lost in so few steps.
     "ReMoE": Arm(
-        lambda _: ReLUGate(2, growth=1.02, balanced=True), 2, STRENGTHS, start=first_l1
+        lambda _: ReLUGate(2, growth=1.01, balanced=True),
+        2,
+        (1e-8, 1e-5),
+        start=first_l1,
     ),
     "loss-free balancing": Arm(
         lambda settings: BalancedGate(2, settings.schedule("bias_rate")),
