@@ -10,11 +10,11 @@ from dselectk_keras.plots import style
 from experiments import Results
 from experiments.files import write_whole
 from experiments.pages import MARK, table
-from experiments.reproduce import in_words
 from experiments.search import best_settings
 from router_comparison.arms import ARMS, DECAYS, KNOWN, ONE, RATES, SMEAR, SWITCH, WIDE
 from router_comparison.bench import Routers, multiplications
 from router_comparison.problems import PROBLEMS
+from router_comparison.training import BATCH_SIZE, STEPS, UNITS
 
 COMMITTED = pathlib.Path(__file__).parents[2] / "docs" / "gatebench" / "routers"
 TEMPLATE = pathlib.Path(__file__).with_suffix(".md")
@@ -24,8 +24,10 @@ KINDS = {
     "images": "images with domains",
     "real": "real tables",
 }
+SHOWN = {kind: KINDS[kind] for kind in ("regions", "real")}
 FEWEST_DRAWS = 3  # For a verdict.
-ROUTED = [name for name, arm in ARMS.items() if not arm.tag]
+# Learned routers that serve one or two experts.
+ROUTED = [name for name, arm in ARMS.items() if arm.k and not arm.tag]
 # By the number of experts at serving: those that cost as much or less.
 OURS = {1: "by losses, 1", 2: "by losses, 2"}
 RIVALS = {
@@ -42,6 +44,8 @@ def write(folder):
     """Write the page beside the folder of the results, and its picture."""
     folder = pathlib.Path(folder)
     every = read(folder)
+    if not every:
+        raise SystemExit(f"{folder} has no results of all routers on a problem.")
     (folder.parent / "images").mkdir(parents=True, exist_ok=True)
     picture = folder.parent / "images" / "routers.png"
     style.save_figure(draw(rows_of(every)), picture, dpi=200)
@@ -51,10 +55,10 @@ def write(folder):
 
 
 def read(folder):
-    """The `Results` of the problems that have been run, by name."""
+    """The `Results` of the problems on which all arms have been run, by name."""
     benches = [Routers(problem=name) for name in PROBLEMS]
     every = {each.problem: Results(each, each.preset, folder) for each in benches}
-    return {name: results for name, results in every.items() if results.runs}
+    return {name: results for name, results in every.items() if results.complete}
 
 
 def rows_of(every):
@@ -101,8 +105,7 @@ def enters(rows, k):
 
 def is_one_enough(rows, problem):
     """Whether one expert is as good as routers that run one or two: a word."""
-    routed = [name for name in ROUTED if (ARMS[name].k or 9) <= 2]
-    found = only(best_of(rows, routed), [problem])
+    found = only(best_of(rows, ROUTED), [problem])
     alone = ratio(found, errors(rows, ONE))
     if alone is None or len(found) < FEWEST_DRAWS:
         return "undecided"
@@ -128,7 +131,11 @@ def text(every):
         problems=len(every),
         all_problems=len(PROBLEMS),
         counts=", ".join(f"{kinds.count(kind)} {KINDS[kind]}" for kind in KINDS),
-        draws=f"{fewest(rows)}" if rows else 0,
+        draws=draws_of(rows),
+        units=UNITS,
+        batch=BATCH_SIZE,
+        stages=Routers.stages,
+        steps=Routers.stages * STEPS,
         rates=", ".join(f"{rate:g}" for rate in RATES),
         decays=", ".join(f"{decay:g}" for decay in DECAYS),
         rate_edge=np.mean([each["rate"] in (RATES[0], RATES[-1]) for each in taken]),
@@ -138,24 +145,25 @@ def text(every):
         enough=enough(rows),
         rules="\n".join(rules),
         trainings=len(runs),
-        time=in_words(sum(run.seconds for run in runs)),
         machine=machines[-1],
     )
     return f"{MARK}\n{page}"
 
 
-def fewest(rows):
-    """The smallest number of draws of a problem."""
-    problems = {row["problem"] for row in rows}
-    return min(len({r["draw"] for r in rows if r["problem"] == p}) for p in problems)
+def draws_of(rows):
+    """The number of draws of a problem, as text: the fewest and the most."""
+    names = {row["problem"] for row in rows}
+    numbers = [len({r["draw"] for r in rows if r["problem"] == n}) for n in names]
+    return " to ".join(map(str, sorted({min(numbers), max(numbers)})))
 
 
 def rule(rows, k):
     """What the rule for the package says, of a number of experts at serving."""
     regions, real, holds = enters(rows, k)
     words = {True: "holds", False: "does not hold", None: "cannot be decided yet"}
+    first, second = (each or "not known" for each in (regions, real))
     return (
-        f"- **{k} at serving**: {regions} of the best rival with regions, {real} of "
+        f"- **{k} at serving**: {first} of the best rival with regions, {second} of "
         f"the better of Switch and SMEAR on real tables. The rule {words[holds]}."
     )
 
@@ -166,9 +174,10 @@ def enough(rows):
     for name in dict.fromkeys(row["problem"] for row in rows):
         found.setdefault(is_one_enough(rows, name), []).append(name)
     said = {"yes": "enough", "no": "not enough", "undecided": "undecided"}
-    return "; ".join(
-        f"**{said[word]}**: {', '.join(found.get(word, ['none']))}" for word in said
+    parts = (
+        f"**{said[word]}**: {', '.join(found[word])}" for word in said if word in found
     )
+    return f"It is {'; '.join(parts)}."
 
 
 def routers_table(rows):
@@ -176,39 +185,38 @@ def routers_table(rows):
     one, lines = errors(rows, ONE), []
     for arm in ARMS:
         own = errors(rows, arm)
-        cells = [str(ratio(of_kind(own, kind), one) or "") for kind in KINDS]
+        cells = [str(ratio(of_kind(own, kind), one) or "") for kind in SHOWN]
         lines.append([arm, f"{cost(arm):.1f}", *cells])
-    return table(["router", "cost", *KINDS.values()], lines)
+    return table(["router", "cost", *SHOWN.values()], lines)
 
 
 def cost(arm):
-    """The multiplications over those of one expert, with 24 inputs and one output."""
-    sizes = 24, 8, 1
+    """The multiplications over those of one expert, with 16 inputs and one output."""
+    sizes = 16, 8, 1
     return multiplications(arm, *sizes) / multiplications(ONE, *sizes)
 
 
 def problems_table(rows):
     """What routing and each number of experts are worth, on each problem."""
-    one, lines = errors(rows, ONE), []
+    one, lines, routed = errors(rows, ONE), [], best_of(rows, ROUTED)
     others = {k: best_of(rows, names) for k, names in RIVALS.items()}
     for name in dict.fromkeys(row["problem"] for row in rows):
-        given = [errors(rows, arm) for arm in (WIDE, KNOWN, "softmax", SWITCH, "Top-2")]
-        cells = [mean_ratio(only(own, [name]), one) for own in given]
+        given = [errors(rows, arm) for arm in (WIDE, KNOWN, "softmax", SWITCH)]
+        cells = [mean_ratio(only(own, [name]), one) for own in [*given, routed]]
         ours = [ratio(only(errors(rows, OURS[k]), [name]), others[k]) for k in OURS]
         shown = [f"{each:.2f}" if each else "" for each in cells]
         lines.append([name, *shown, *map(str, ours), is_one_enough(rows, name)])
-    head = ["problem", "wide", "known", "softmax", "Switch", "Top-2"]
-    return table([*head, "by losses, 1", "by losses, 2", "is one enough?"], lines)
+    head = ["problem", "wide", "known", "softmax", "Switch", "best router"]
+    return table([*head, *OURS.values(), "is one enough?"], lines)
 
 
 def draw(rows):
     """Draw the errors over those of one expert, with a point for each problem."""
     one, arms = errors(rows, ONE), [arm for arm in ARMS if arm != ONE]
-    shown = {"regions": KINDS["regions"], "real": KINDS["real"]}
     pyplot = style.import_pyplot()
     size = {"figsize": (style.PAGE_WIDTH, 1.0 + 0.22 * len(arms))}
     figure, axes = pyplot.subplots(1, 2, sharey=True, layout="constrained", **size)
-    for ax, (kind, title) in zip(axes, shown.items(), strict=True):
+    for ax, (kind, title) in zip(axes, SHOWN.items(), strict=True):
         for place, arm in enumerate(arms):
             own = of_kind(errors(rows, arm), kind)
             if not (mean := ratio(own, one)):
