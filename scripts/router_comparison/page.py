@@ -130,7 +130,7 @@ def text(every):
     page = TEMPLATE.read_text(encoding="utf-8").format(
         problems=len(every),
         all_problems=len(PROBLEMS),
-        counts=", ".join(f"{kinds.count(kind)} {KINDS[kind]}" for kind in KINDS),
+        counts="; ".join(f"{kinds.count(k)} {KINDS[k]}" for k in KINDS if k in kinds),
         draws=draws_of(rows),
         units=UNITS,
         batch=BATCH_SIZE,
@@ -160,11 +160,13 @@ def draws_of(rows):
 def rule(rows, k):
     """What the rule for the package says, of a number of experts at serving."""
     regions, real, holds = enters(rows, k)
-    words = {True: "holds", False: "does not hold", None: "cannot be decided yet"}
+    words = {True: "holds", False: "does not hold", None: "cannot be decided"}
+    done = {row["problem"] for row in rows}
+    said = words[holds] + (" so far" if len(done) < len(PROBLEMS) else "")
     first, second = (each or "not known" for each in (regions, real))
     return (
         f"- **{k} at serving**: {first} of the best rival with regions, {second} of "
-        f"the better of Switch and SMEAR on real tables. The rule {words[holds]}."
+        f"the better of Switch and SMEAR on real tables. The rule {said}."
     )
 
 
@@ -184,7 +186,8 @@ def routers_table(rows):
     """Cost and error of each arm, over those of one expert."""
     one, lines = errors(rows, ONE), []
     for arm in ARMS:
-        own = errors(rows, arm)
+        if not (own := errors(rows, arm)):
+            continue
         cells = [str(ratio(of_kind(own, kind), one) or "") for kind in SHOWN]
         lines.append([arm, f"{cost(arm):.1f}", *cells])
     return table(["router", "cost", *SHOWN.values()], lines)
