@@ -308,6 +308,7 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
 
 @needs_jax
 def test_copies_are_trained_as_each_alone():
+    # XLA compiles a program that trains and one that tests, which takes seconds.
     own = problems.generated(problems.by_tag(), num_train=200)
     problem = problems.Problem("regions", own)
     tables = {seed: own(seed, ".") for seed in (0, 1)}
