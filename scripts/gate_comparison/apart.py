@@ -15,10 +15,10 @@ class Apart(MMoE):
     there, so that serving a task takes k of them.
     """
 
-    def combine(self, inputs, seen, training):
+    def combine(self, inputs, router_inputs, training):
         """Map `(batch, features)` to `(batch, tasks, n * units)`."""
         outputs = self.experts(inputs, training=training)
-        routing = self.gate.route(seen, training)
+        routing = self.gate.route(router_inputs, training)
         placed = ops.expand_dims(outputs, 1) * ops.expand_dims(routing.weights, -1)
         n, units = placed.shape[-2:]
         mixture = ops.reshape(placed, (-1, len(self.task_names), n * units))
