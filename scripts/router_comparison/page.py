@@ -234,7 +234,7 @@ def draw(rows):
             ax.plot([mean.mean], [place], "o", color=color)
         ax.axvline(1, color=style.TEXT, linewidth=0.6)
         ax.set(xscale="log", ylim=(len(arms) - 0.5, -0.5))
-        ax.xaxis.set_major_locator(pyplot.MaxNLocator(5))
+        ax.xaxis.set_major_locator(pyplot.FixedLocator((0.1, 0.2, 0.5, 1, 2, 5, 10)))
         ax.xaxis.set_major_formatter("{x:g}")
         ax.minorticks_off()
         style.label(ax, "error / one expert", title=title)
