@@ -132,8 +132,17 @@ def observe(model, gates, probe):
                     "gate, and if a layer of your own does, let it `record_call`."
                 )
             reports[name] = reports[name] or [gate.report()] * calls
-    reports = keras.tree.map_structure(keras.ops.convert_to_numpy, reports)
+    reports = _as_numpy(reports)
     return {name: _summarize(reports[name], gate) for name, gate, *_ in gates}
+
+
+def _as_numpy(reports):
+    """Copy the tensors of all gates to the host; on JAX, all at once."""
+    if keras.backend.backend() == "jax":
+        import jax  # pyright: ignore[reportMissingImports]
+
+        return jax.device_get(reports)
+    return keras.tree.map_structure(keras.ops.convert_to_numpy, reports)
 
 
 def _summarize(reports, gate):

@@ -45,7 +45,10 @@ class GateRecorder(keras.callbacks.Callback):
 
     Args:
         every: The number of steps, or epochs, between records. A record waits for the
-            device and takes milliseconds, more than a short step: set 10 steps or more.
+            device. It computes the gates operation by operation, as outside of a
+            compiled step: 1 ms on torch, and 4 to 7 ms on JAX, for a static gate on two
+            CPU cores, and with a probe a call of the model, tens of milliseconds. That
+            is more than a short step: set 10 steps or more.
         unit: `"steps"` or `"epochs"`.
         probe: For per-example gates: a batch of the model's inputs, of a few hundred
             examples. For each record the model is evaluated on this batch.

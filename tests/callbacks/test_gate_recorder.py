@@ -516,6 +516,18 @@ def test_observing_changes_no_state():
     assert_equal(model.variables, before)
 
 
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Others copy at once.")
+def test_a_record_of_several_gates_is_copied_to_the_host_at_once(monkeypatch):
+    import jax
+
+    reads, device_get = [], jax.device_get
+    monkeypatch.setattr(jax, "device_get", lambda x: reads.append(x) or device_get(x))
+    model = make(architecture="ple", per_example=True)
+    records = _observe.observe(model, _observe.find_gates(model), X)
+    assert [*reads[0]] == [*records]
+    assert (len(reads), len(records)) == (1, 3)
+
+
 def test_layers_of_one_name_are_told_apart():
     def inner():
         experts = [keras.Input((3,)), layers.Dense(8), layers.Reshape((4, 2))]
