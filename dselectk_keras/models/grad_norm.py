@@ -45,7 +45,7 @@ class GradNorm(Configured, keras.Layer):
     Example:
         >>> model = build_multitask_model(3, 2, task_weighting=GradNorm(0.5))
         >>> model.task_weights
-        {'0': 1.0, '1': 1.0}
+        {'task_0': 1.0, 'task_1': 1.0}
 
     Reference:
         Chen et al., "GradNorm: Gradient Normalization for Adaptive Loss Balancing in
