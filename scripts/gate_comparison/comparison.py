@@ -102,8 +102,9 @@ def best_rows(trainer, runs, histories, arms):
     for (name, _), same in rows.items():
         best = min(same, key=lambda row: row["validation"])
         one = [*ONE_SETTING, arms[name].own[-1]]
-        untuned = next((row["test"] for row in same if row["setting"] == one), None)
-        found.append({**best, "untuned": untuned})
+        # A small grid may not have the setting.
+        untuned = [row["test"] for row in same if row["setting"] == one]
+        found.append(best | ({"untuned": untuned[0]} if untuned else {}))
     return found
 
 

@@ -11,7 +11,7 @@ import pathlib
 import numpy as np
 import pandas as pd
 
-from gate_comparison.tables import as_numbers, split_rows, standardized
+from gate_comparison.tables import as_numbers, standardized
 
 BOHR = 0.529177  # In angstrom.
 CHARGES = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}
@@ -49,9 +49,10 @@ def how_to_install(*packages):
 
 def folder_of(package):
     """The folder of an installed package."""
-    if not is_installed(package):
+    spec = importlib.util.find_spec(package) if is_installed(package) else None
+    if spec is None or spec.origin is None:
         raise ImportError(how_to_install(package))
-    return pathlib.Path(importlib.util.find_spec(package).origin).parent
+    return pathlib.Path(spec.origin).parent
 
 
 def schools(item, child, school, target, features, sizes):
@@ -106,17 +107,6 @@ def _with_dates(frame):
             year, quarter = (pd.to_numeric(parts[i], errors="coerce") for i in (0, 1))
             frame[name] = year + (quarter.fillna(2.5) - 1) / 4
     return frame
-
-
-def yeast(seed, folder):  # noqa: ARG001
-    """Yeast: 14 groups of functions of a gene, from 103 measurements."""
-    path = folder_of("river") / "datasets" / "yeast.csv.gz"
-    frame = pd.read_csv(path)
-    is_label = frame.columns.str.startswith("Class")
-    x, y = frame.loc[:, ~is_label], frame.loc[:, is_label]
-    return split_rows(
-        x.to_numpy("float32"), y.to_numpy("float32"), [True] * y.shape[1], seed
-    )
 
 
 def molecules(sizes):

@@ -13,6 +13,7 @@ from gate_comparison.arms import (
     ARMS,
     CHOICES,
     DECAYS,
+    FEW_ARMS,
     NORMALIZED,
     NUM_CHOICES,
     ONE_SETTING,
@@ -39,6 +40,7 @@ problems have fewer arms, and mostly fewer settings: {}."""
 # Arms that docs/choosing.md leaves to the page.
 NOT_IN_BLOCK = (
     "shared bottom",
+    "Top-k",
     "Top-k, wide start",
     "Top-k, side by side",
     "random, side by side",
@@ -78,7 +80,7 @@ def text(found):
         problems=len(names),
         real=sum(PROBLEMS[name].real for name in names),
         later=sum(PROBLEMS[name].later for name in names),
-        few=FEW.format(", ".join(few)) if few else "",
+        few=FEW.format("; ".join(few)) if few else "",
         families=len(by_family),
         draws=draws,
         last=draws - 1,
@@ -94,6 +96,7 @@ def text(found):
         untuned_by_family=family_table(rows, "untuned"),
         normalized=normalized_table(rows),
         matters=choices_table(rows),
+        fewer=fewer_table(rows, few),
     )
     title, *others = page.split("\n\n")
     return "\n\n".join([MARK, title, *own_gates.sentences(rows), *others])
@@ -174,8 +177,12 @@ def family_table(rows, number="test"):
 def counted(own, others):
     """A ratio, and on how many problems it is, if another arm has been run on more."""
     numbers = [len({problem for problem, _ in each}) for each in (own, others)]
-    text = "" if numbers[0] >= numbers[1] else f", {numbers[0]} problems"
-    return f"{ratio(own, others)}{text}" if numbers[0] else ""
+    plural = "s" if numbers[0] > 1 else ""
+    text = "" if numbers[0] >= numbers[1] else f", {numbers[0]} problem{plural}"
+    found = ratio(own, others)
+    # A single draw has no interval.
+    shown = f"{found.mean:.3f}" if len(own.keys() & others.keys()) == 1 else found
+    return f"{shown}{text}" if found else ""
 
 
 def normalized_table(rows):
@@ -225,18 +232,28 @@ def choices_table(rows):
     return table(["problem", "family", *arms, "does it matter?"], lines)
 
 
+def fewer_table(rows, names):
+    """The errors on problems with fewer arms: of the fit, and of others over it."""
+    fit, lines = errors(rows, FIT), []
+    arms = [arm for arm in FEW_ARMS if arm != FIT]
+    for name in names:
+        own = only(fit, [name])
+        error = mean_ratio(own, dict.fromkeys(own, 1.0))
+        ratios = [mean_ratio(errors(rows, arm), own) for arm in arms]
+        cells = [f"{each:.2f}" if each else "" for each in ratios]
+        lines.append([name, str(len(own)), f"{error:.3g}", *cells])
+    return table(["problem", "draws", FIT, *arms], lines)
+
+
 def block(rows):
     """What docs/choosing.md says about the results, as a table."""
-    tuned, untuned = (errors(rows, FIT, number) for number in ("test", "untuned"))
-    lines = []
+    fit, lines = errors(rows, FIT), []
     for arm in SHOWN:
-        if arm in (FIT, *NOT_IN_BLOCK):
-            continue
-        own, real = errors(rows, arm), "real data"
-        cells = [ratio(own, tuned), ratio(part_of(own, real), part_of(tuned, real))]
-        cells.append(ratio(errors(rows, arm, "untuned"), untuned))
-        lines.append([arm, *(str(each or "") for each in cells)])
-    return table(["error / chosen by fit", "tuned", "real data", "untuned"], lines)
+        if arm not in (FIT, *NOT_IN_BLOCK):
+            own = errors(rows, arm)
+            parts = [part_of(own, part) for part in ("all problems", "real data")]
+            lines.append([arm, *(str(ratio(each, fit) or "") for each in parts)])
+    return table(["error / chosen by fit", "all problems", "real data"], lines)
 
 
 def draw(rows):

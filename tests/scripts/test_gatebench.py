@@ -131,18 +131,6 @@ def test_slices_leave_out_the_rest_of_an_owner():
 
 
 @pytest.mark.backend_independent
-def test_yeast_has_measurements_and_classes(shipped, monkeypatch):
-    path = shipped("river", "datasets/yeast.csv.gz")
-    rows = [{"Att1": i, "Att2": -i, "Class1": i % 2, "Class2": 1} for i in range(5)]
-    pd.DataFrame(rows).to_csv(path, index=False)
-    monkeypatch.setattr(packaged, "split_rows", lambda *given: given)
-    x, y, binary, seed = packaged.yeast(3, ".")
-    np.testing.assert_array_equal(x[:, 1], [0, -1, -2, -3, -4])
-    np.testing.assert_array_equal(y, [[0, 1], [1, 1], [0, 1], [1, 1], [0, 1]])
-    assert (binary, seed) == ([True, True], 3)
-
-
-@pytest.mark.backend_independent
 def test_a_molecule_is_its_atoms_and_the_eigenvalues_of_its_coulomb_matrix(shipped):
     path = shipped("qm9pack", "data/qm9_part1.csv")
     for part in range(3):
@@ -167,20 +155,20 @@ def test_a_molecule_is_its_atoms_and_the_eigenvalues_of_its_coulomb_matrix(shipp
 def test_problems_whose_package_is_lacking_are_left_out_or_refused(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(packaged, "is_installed", lambda package: package != "river")
+    monkeypatch.setattr(packaged, "is_installed", lambda package: package != "qm9pack")
     with pytest.raises(SystemExit) as ended:
-        gatebench.main(["--problems", "yeast"])
+        gatebench.main(["--problems", "molecules"])
     assert ended.value.code == 2
-    text = r"yeast: The data must be installed with `river`. Received: no such package."
+    text = "molecules: The data must be installed with `qm9pack`. Received: no such"
     assert text in capsys.readouterr().err
     ran = []
     monkeypatch.setattr(results, "run", lambda problems, *_: ran.append([*problems]))
     monkeypatch.setattr(page, "write", lambda out: out)
     assert gatebench.main(["--out", str(tmp_path)]) == 0
-    assert ran == [[name for name in problems.PROBLEMS if name != "yeast"]]
+    assert ran == [[name for name in problems.PROBLEMS if name != "molecules"]]
     assert f"Without {text}" in capsys.readouterr().out
-    with pytest.raises(ImportError, match=r"`river`.*\.\[bench\]"):
-        packaged.yeast(0, ".")
+    with pytest.raises(ImportError, match=r"`qm9pack`.*\.\[bench\]"):
+        packaged.molecules((1, 1, 1))(0, ".")
 
 
 @pytest.mark.backend_independent
@@ -366,7 +354,7 @@ def test_intervals_draw_families_too(monkeypatch):
 
 @pytest.mark.backend_independent
 def test_the_headline_is_given_for_real_data_and_for_what_was_made_or_added_later():
-    errors = {"adult": 2.0, "one group": 3.0, "yeast": 4.0}
+    errors = {"adult": 2.0, "one group": 3.0, "molecules": 4.0}
     rows = [
         {"problem": problem, "draw": 0, "arm": arm, "test": test, "untuned": 5 * test}
         for problem, error in errors.items()
@@ -377,10 +365,10 @@ def test_the_headline_is_given_for_real_data_and_for_what_was_made_or_added_late
     assert lines[0] == (
         "| gate |  | all problems | real data | made here | added later |"
     )
-    real, made = "4.000 [4.00, 4.00]", "3.000 [3.00, 3.00]"
+    real, made = "4.000", "3.000"  # Without an interval, of one draw.
     (line,) = lines[2:]
     assert line.startswith("| softmax | dense | 3.464 [3.00, 4.00], 2 problems | ")
-    assert line.endswith(f" | {real}, 1 problems | {made} | {real} |")
+    assert line.endswith(f" | {real}, 1 problem | {made} | {real} |")
     first, second = page.headline_table(rows, "untuned").splitlines()[2:]
     assert "2 problems | 17.321 [15.00, 20.00] | " in first
     assert second.startswith(
@@ -390,6 +378,22 @@ def test_the_headline_is_given_for_real_data_and_for_what_was_made_or_added_late
     titles = "small tables | other groups | real, many tasks |"
     assert lines[0] == f"| gate | {titles}"
     assert lines[2:] == ["| softmax |  | 3.00 | 4.00 |"]
+
+
+@pytest.mark.backend_independent
+def test_problems_with_fewer_arms_have_a_table():
+    rows = [
+        {"problem": "molecules", "draw": draw, "arm": arm, "test": test}
+        for draw, error in enumerate((0.1, 0.4))
+        for arm, test in ((page.FIT, error), ("random", 3 * error))
+    ]
+    line = page.fewer_table(rows, ["molecules"]).splitlines()[2]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[:3] == ["molecules", "2", "0.2"]
+    others = [arm for arm in arms.FEW_ARMS if arm != page.FIT]
+    assert dict(zip(others, cells[3:], strict=True)) == {
+        arm: "3.00" if arm == "random" else "" for arm in others
+    }
 
 
 def _row(arm, test, draw, **others):
