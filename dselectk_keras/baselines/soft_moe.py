@@ -113,6 +113,8 @@ class SoftMoE(Configured, keras.Layer):
 
 
 def _to_length_one(x, axis):
-    # The gradient of `ops.normalize` is NaN at zero, such as at padding.
+    # At zero, such as at padding, the gradient of `ops.normalize` is NaN, and that of a
+    # quotient huge.
     squares = ops.sum(ops.square(x), axis=axis, keepdims=True)
-    return x * ops.rsqrt(ops.maximum(squares, 1e-12))
+    is_long = squares > 1e-12
+    return ops.where(is_long, x * ops.rsqrt(ops.where(is_long, squares, 1.0)), 0.0)

@@ -110,7 +110,7 @@ def test_a_mask_of_an_embedding_is_used_and_passed_on():
     assert_close(found[:1], short, **CLOSE)
 
 
-def test_gradients_reach_tokens_slots_and_experts_and_are_finite_for_zeros():
+def test_gradients_reach_tokens_slots_and_experts_and_are_small_for_zeros():
     layer = built()
     for zeros in (False, True):
         x = keras.Variable(np.where([[[1]], [[0]]], X, 0.0) if zeros else X)
@@ -121,7 +121,8 @@ def test_gradients_reach_tokens_slots_and_experts_and_are_finite_for_zeros():
         )
         assert np.isfinite(value)
         for variable, found in zip(variables, gradients, strict=True):
-            assert np.isfinite(found).all()
+            # In half precision, large ones would be infinite.
+            assert np.abs(found).max() < 100
             assert zeros or found.any(), variable.path
 
 
