@@ -54,7 +54,7 @@ def main(arguments=None):
     label = f"-{pathlib.Path(options.module).stem}" if options.module else ""
     out = pathlib.Path(options.out or f"build/gatebench{label}")
     if options.mine:
-        draws = options.draws or mine.FEWEST_DRAWS
+        draws = options.draws or page.FEWEST_DRAWS
         asked = options.mine, options.targets, draws, out
         try:
             path, text = mine.answer(*asked, options.epochs or 30, gates)

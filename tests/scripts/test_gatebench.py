@@ -810,7 +810,7 @@ def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys, ow
     text = (tmp_path / "mine.md").read_text()
     assert text.startswith("# t.csv\n\n**Even**, your gate, has ")
     # Of one draw, nothing follows.
-    assert "The choice of experts may matter (more `--draws` would say it, at" in text
+    assert "experts may matter (more `--draws` than 1 may say it) here" in text
     assert "nan" not in text
     assert "| Top-k, noisy | " in text
     assert (tmp_path / "mine.png").exists()
