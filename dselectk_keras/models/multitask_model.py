@@ -299,8 +299,9 @@ class MultitaskModel(keras.Model):
             loss = self.task_losses.training_loss(totals, counts, examples)
         else:
             loss = self.task_losses.reported_loss(totals, counts)
-        # As Keras does with each loss, since the gradients of replicas are added up.
-        return loss / num_replicas() + penalties
+        # As Keras does with each loss, since the gradients of replicas are added up. A
+        # layer in half precision has penalties in it.
+        return loss / num_replicas() + ops.cast(penalties, loss.dtype)
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None

@@ -273,6 +273,18 @@ def test_half_precision_predicts_reports_and_sums_in_full():
     assert {variable.dtype for variable in metrics.variables} == {"float32"}
 
 
+def test_penalties_of_a_layer_in_half_precision_are_added_to_the_loss():
+    inputs = keras.Input((3,))
+    penalty = keras.regularizers.L2(0.5)
+    dense = keras.layers.Dense(4, activity_regularizer=penalty, dtype="mixed_float16")
+    model = dk.build_multitask_model(keras.Model(inputs, dense(inputs)), 2)
+    model.compile("sgd")
+    x = helpers.numbers((8, 3))
+    found = model.test_on_batch(x, x[:, :2], return_dict=True)
+    expected = 0.5 * np.mean(np.sum(helpers.numpy(dense(x)).astype("float32") ** 2, 1))
+    assert_close(found["loss"] - found["task_loss"], expected, rtol=5e-3)
+
+
 def test_a_loss_given_to_compile_replaces_those_of_the_tasks():
     model = make([dk.Task("a"), dk.Task("b")], compiled=False)
     model.compile("sgd", {"a": "mae", "b": "mae"}, metrics={"a": ["mse"]})
