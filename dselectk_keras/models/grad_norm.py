@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.utils import Configured, Tensor, check_number
 
@@ -28,8 +29,9 @@ class GradNorm(Configured, keras.Layer):
     gradient, or one that learns slowly, gets a larger weight.
 
     The paper takes the gradients of the last shared kernel, which needs a backward pass
-    per task, and trains the weights with a rate of their own, 0.025. Here the model's
-    optimizer trains $s_t$. Fixed weights of the tasks are balanced too.
+    per task, and trains the weights with a rate of their own. Here the model's
+    optimizer trains $s_t$. Fixed weights of the tasks are balanced too. Replicas of
+    `tf.distribute` each compare the gradients of their part of a batch.
 
     Args:
         alpha: $\alpha$: 0 gives all tasks gradients of the same size. With a larger
@@ -106,7 +108,8 @@ def _measure(x, logits, targets):
             norms = ops.sqrt(ops.sum(ops.square(sizes), axis=axes))
             mean = ops.maximum(ops.mean(norms), TINY)
             slopes = ops.sign(norms - mean * targets) * norms / mean
-            return upstream, slopes, None
+            # Gradients of replicas are added up.
+            return upstream, slopes / num_replicas(), None
 
         return ops.copy(x), gradient
 

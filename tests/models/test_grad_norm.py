@@ -35,6 +35,13 @@ def test_the_gradient_of_the_logits_is_that_of_the_paper_by_hand(scale):
     assert_equal(own, SLOPES * np.float32(scale))
 
 
+def test_gradients_of_replicas_which_are_added_up_are_shares(monkeypatch):
+    monkeypatch.setattr("dselectk_keras.models.grad_norm.num_replicas", lambda: 2)
+    slopes, own = gradients(dk.GradNorm(0.0), SLOPES)
+    assert_close(slopes, [1.25, -0.25, 0.0], rtol=1e-6)
+    assert_equal(own, SLOPES)
+
+
 @pytest.mark.parametrize(("alpha", "sign"), [(1.0, -1.0), (0.3, 1.0)])
 def test_a_task_that_learns_slowly_may_have_a_larger_gradient(alpha, sign):
     layer = dk.GradNorm(alpha)
