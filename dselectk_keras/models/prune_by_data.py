@@ -142,7 +142,7 @@ def _measure(model, layer, data):
 def _weights_and_norms(layer, inputs, *routing_inputs):
     """Compute the weights `(positions, gates, n)` of each gate, and all norms."""
     calls: list[Any] = []
-    # What is dropped or counted here is not.
+    # Counters of the layer and of its gates stay as they are.
     with keras.StatelessScope(), recording(calls.append):
         layer(inputs, *routing_inputs, training=False)
         outputs = calls[0].experts

@@ -177,8 +177,7 @@ def as_tasks(tasks: Any) -> tuple[Task, ...]:
     """
     if not isinstance(tasks, (list, tuple)):
         tasks = task_names(tasks)
-    kinds = {str: Task, dict: Task.from_config}
-    found = tuple(kinds.get(type(task), lambda same: same)(task) for task in tasks)
+    found = tuple(_as_task(task) for task in tasks)
     if not all(isinstance(task, Task) for task in found):
         raise ValueError(
             "`tasks` must be a list of `Task` objects or names, or a number. "
@@ -186,6 +185,12 @@ def as_tasks(tasks: Any) -> tuple[Task, ...]:
         )
     task_names(found)  # They must be unique.
     return found
+
+
+def _as_task(task):
+    if isinstance(task, dict):
+        return Task.from_config(task)
+    return Task(task) if isinstance(task, str) else task
 
 
 def group_tasks(tasks: Sequence[Task]) -> dict[str, list[int]]:

@@ -1,10 +1,11 @@
 """Settings of a task, and the properties that follow."""
 
 import keras
+import numpy as np
 from helpers import refusals
 
 from dselectk_keras import Task
-from dselectk_keras.models.task import group_tasks
+from dselectk_keras.models.task import as_tasks, group_tasks
 
 
 def test_each_kind_has_an_output_and_a_loss():
@@ -85,3 +86,8 @@ test_a_task_that_cannot_be_is_refused = refusals(
         ]
     )
 )
+
+
+def test_names_of_numpy_are_names():
+    names = list(np.array(["a", "b"]))
+    assert [task.name for task in as_tasks(names)] == ["a", "b"]
