@@ -117,4 +117,4 @@ def _to_length_one(x, axis):
     # quotient huge.
     squares = ops.sum(ops.square(x), axis=axis, keepdims=True)
     is_long = squares > 1e-12
-    return ops.where(is_long, x * ops.rsqrt(ops.where(is_long, squares, 1.0)), 0.0)
+    return x * ops.cast(is_long, x.dtype) * ops.rsqrt(ops.where(is_long, squares, 1.0))
