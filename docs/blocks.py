@@ -90,6 +90,11 @@ README_ROWS = (
         "fit",
     ),
 )
+# What is compared in one epoch, and the name of the ratio in the results.
+LABELS = (
+    ("labels by name, against one array", "by name / array"),
+    ("one array, against the same layers in a plain Keras model", "array / plain"),
+)
 
 
 def benchmark(backend):
@@ -134,6 +139,16 @@ def performance():
     parts = [table(["", *BACKENDS.values()], rows, "l r r r"), fastest(found)]
     parts += [faster_lists(found), with_xla(found["tensorflow"])]
     return "\n\n".join(parts)
+
+
+def labels():
+    """Times of one epoch by the form of the labels, over those of other forms."""
+    found = benchmark("jax")["labels"]["W2"]
+    rows = [
+        [what, *(f"{found[method][key]:.2f}" for method in ("fit", "evaluate"))]
+        for what, key in LABELS
+    ]
+    return table(["", "`fit`", "`evaluate`"], rows, "l r r")
 
 
 def of_backends():
@@ -351,7 +366,7 @@ PAGES = {
     },
     "docs/choosing.md": {"many_tasks": many_tasks, "gatebench": gatebench},
     "README.md": {"speedup": speedup, "demo": functools.partial(study, "demo")},
-    "docs/performance.md": {"performance": performance},
+    "docs/performance.md": {"performance": performance, "labels": labels},
     "docs/measurements.md": {"plain": against_plain},
 }
 

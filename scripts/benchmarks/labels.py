@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-ROWS, ROUNDS = 153_600, 5
+ROWS, ROUNDS = 153_600, 15
 
 
 def measure_labels(workload, rows=ROWS, rounds=ROUNDS, progress=lambda _: None):

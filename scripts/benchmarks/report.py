@@ -238,7 +238,10 @@ def _section(result):
         methods = {method: found[method] for method in ("fit", "evaluate")}
         parts += [
             f"### Labels of {name} ({about['backend']})",
-            f"Milliseconds per step in a call of one epoch, {found['rows']:,} rows.",
+            (
+                f"`{found['about']['command']}`, {found['about']['date']}. "
+                f"Milliseconds per step of a call of one epoch, {found['rows']:,} rows."
+            ),
             _table("call", [(each, each, "{:.3g}") for each in LABEL_COLUMNS], methods),
         ]
     if result["replicate"]:

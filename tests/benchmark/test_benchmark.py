@@ -336,7 +336,7 @@ def test_labels_by_name_are_timed_beside_one_array(tmp_path):
         ratio = times["by name"] / times["array"]
         assert times["by name / array"] == pytest.approx(ratio)
     page, _ = keep(tmp_path, (("labels", "W2"), found))
-    assert "in a call of one epoch, 8 rows." in page
+    assert "of a call of one epoch, 8 rows." in page
     assert (
         "| call | plain | array | by name | by name / array | array / plain |" in page
     )
