@@ -7,7 +7,6 @@ from papers.data.census_income import census_income
 from papers.data.cifar100 import cifar100
 from papers.data.domainnet import domainnet
 from papers.data.fmnist_mnist import fmnist_mnist
-from papers.data.glue import glue
 from papers.data.mnist import fashion_mnist, mnist
 from papers.data.movielens import movielens
 from papers.data.multi_mnist import multi_mnist
@@ -18,7 +17,6 @@ __all__ = [
     "domainnet",
     "fashion_mnist",
     "fmnist_mnist",
-    "glue",
     "load",
     "mnist",
     "movielens",
@@ -33,7 +31,6 @@ OWN = {
         domainnet,
         fashion_mnist,
         fmnist_mnist,
-        glue,
         mnist,
         movielens,
         multi_mnist,

@@ -16,14 +16,12 @@ REFUSED = [
     ("fmnist_mnist", "digits", (), "hold some of 0, 1, .*twice"),
     ("fmnist_mnist", "digits", (1, 1), "hold some of 0, 1, .*twice"),
     ("fmnist_mnist", "digits", (10,), "hold some of 0, 1, .*twice"),
-    ("glue", "tasks", ("wnli",), "hold some of 'mrpc', 'cola'"),
     ("movielens", "version", "25m", "be one of '100k', 'latest-small', '1m'"),
     ("multi_mnist", "num_validation", 0, "be a positive integer"),
 ]
 MISSING = [
     ("cifar100", {}, r"cifar-100-binary.tar.gz \(168,513,733 bytes"),
     ("domainnet", {}, r"clipart_train.txt \(33,525 lines of"),
-    ("glue", {"tasks": ["rte"]}, r"RTE.zip \(697,150 bytes.*https://dl"),
     ("movielens", {"version": "100k"}, r"zip \(4,924,029 bytes, SHA-256 50d2.*groupl"),
 ]
 
