@@ -175,7 +175,7 @@ def fastest(found):
 
 
 def faster_lists(found):
-    """Where a list of layers is faster than a bank, with all experts evaluated."""
+    """A table of cases in which a list of layers is faster than a bank."""
     texts = []
     for backend, title in BACKENDS.items():
         banks = (workload["forms"]["bank"] for workload in found[backend].values())
@@ -268,15 +268,15 @@ def gatebench():
 
 
 def latency():
-    """Milliseconds of one example, in each way to serve, on each backend."""
+    """Milliseconds of one example, by each method to call a model, on each backend."""
     rows, about, forms = [], {}, {}
     for backend, title in BACKENDS.items():
         path = ROOT / "docs" / "results" / f"serving_cpu_{backend}.json"
         found = json.loads(path.read_text(encoding="utf-8"))
         about = found["about"]
-        for way, forms in found["milliseconds"].items():
+        for method, forms in found["milliseconds"].items():
             cells = [f"{times['1']:.2g}" for times in forms.values()]
-            rows.append([f"{title}, {way}", *cells])
+            rows.append([f"{title}, {method}", *cells])
     heads = ["milliseconds", *forms]
     lines = table(heads, rows, "l r r r r")
     return f"{lines}\n\nOn {about['device']}, with the workload W4-static."

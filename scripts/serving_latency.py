@@ -1,4 +1,4 @@
-"""Time batches at inference: dense, condensed and one task, in each way to serve.
+"""Time inference: dense, condensed and one task, by each method to call a model.
 
     KERAS_BACKEND=tensorflow python scripts/serving_latency.py
 
@@ -63,11 +63,11 @@ def main(arguments=None):
 
 
 def measure(workload, batches, rounds):
-    """Milliseconds per batch: `{way: {form: {batch: median}}}`."""
+    """Milliseconds per batch: `{method: {form: {batch: median}}}`."""
     import keras
 
     x = keras.Input(workload.input_shape)
-    # A model without arithmetic: what is left is the way itself.
+    # A model without arithmetic shows the overhead of a method.
     nothing = keras.Model(x, keras.layers.Identity()(x))
     models = {
         form: workload.model(name) if name else nothing for form, name in FORMS.items()
@@ -75,14 +75,14 @@ def measure(workload, batches, rounds):
     x = workload.data(-(-max(batches) // workload.batch_size))[0]
     with tempfile.TemporaryDirectory() as folder:
         calls = {
-            form: ways(model, f"{folder}/{i}")
+            form: serving_methods(model, f"{folder}/{i}")
             for i, (form, model) in enumerate(models.items())
         }
         return {
-            way: median_times(
-                {f: call[way] for f, call in calls.items()}, x, batches, rounds
+            method: median_times(
+                {f: call[method] for f, call in calls.items()}, x, batches, rounds
             )
-            for way in calls["dense"]
+            for method in calls["dense"]
         }
 
 
@@ -116,8 +116,8 @@ def measure_architectures(batches, rounds, repeats):
     }
 
 
-def ways(model, folder):
-    """The ways to call a model on an array: functions that give NumPy arrays."""
+def serving_methods(model, folder):
+    """The methods to call a model on an array: functions that give NumPy arrays."""
     import keras
 
     backend = keras.backend.backend()

@@ -52,8 +52,8 @@ def test_the_papers_entropies_make_nothing_nil_on_a_stand_in():
         ("specialization-table3", None),
     ):
         runs = [
-            (way, seed, {"error": 0.3 + 1e-5 * (-1) ** (seed + place)})
-            for place, way in enumerate(pairs[0])
+            (method, seed, {"error": 0.3 + 1e-5 * (-1) ** (seed + place)})
+            for place, method in enumerate(pairs[0])
             for seed in range(10)
         ]
         experiment, results = made_up(name, runs)

@@ -1,4 +1,4 @@
-"""Latencies are measured in every way to call a model."""
+"""Latencies are measured for every method to call a model."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from papers.mmoe import table3
 TINY = dataclasses.replace(
     WORKLOADS["W4-static"], input_shape=(6,), num_experts=10, units=5, batch_size=4
 )
-WAYS = {
+METHODS = {
     "tensorflow": {"tf.function", "tf.function with XLA", "SavedModel"},
     "jax": {"jax.jit"},
     "torch": set(),
@@ -23,7 +23,7 @@ WAYS = {
 
 
 @pytest.mark.traced
-def test_each_way_is_measured(tmp_path, monkeypatch):
+def test_each_method_is_measured(tmp_path, monkeypatch):
     # Two forms: each is compiled and exported.
     forms = {name: serving_latency.FORMS[name] for name in ("nothing", "dense")}
     monkeypatch.setattr(serving_latency, "FORMS", forms)
@@ -33,7 +33,7 @@ def test_each_way_is_measured(tmp_path, monkeypatch):
     (path,) = tmp_path.glob("serving_*.json")
     found = json.loads(path.read_text())["milliseconds"]
     others = {"predict_on_batch", "direct call"}
-    assert set(found) == others | WAYS[keras.backend.backend()]
+    assert set(found) == others | METHODS[keras.backend.backend()]
     for times in found.values():
         assert set(times) == {"nothing", "dense"}
         assert all(each["3"] > 0 for each in times.values())

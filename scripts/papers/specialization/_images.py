@@ -1,4 +1,4 @@
-"""What the experiments of this paper share: data, ways to train, numbers."""
+"""Data, training methods and numbers that the experiments of this paper share."""
 
 import abc
 import dataclasses
@@ -18,8 +18,8 @@ NUMBERS = "error", "mutual_information", "sample_entropy", "utilization_entropy"
 CHUNK = 1_000  # Images that are evaluated at once.
 
 
-# Ways to train a mixture: the gate, and the weights of its penalty.
-WAYS = {
+# Methods of training a mixture: the gate, and the weights of its penalty.
+METHODS = {
     "original": ("original", ()),
     "original, importance": ("original", ("importance",)),
     "original, L_s": ("original", ("beta_s", "beta_d")),
@@ -78,9 +78,9 @@ class Images(Experiment, abc.ABC):
         )
         return [copy.model for copy in runs.copies]
 
-    def teach(self, way, name, num_experts, data, jobs):
-        """Train mixtures in one of the `WAYS`."""
-        gate, tuned = WAYS[way]
+    def teach(self, method, name, num_experts, data, jobs):
+        """Train mixtures in one of the `METHODS`."""
+        gate, tuned = METHODS[method]
 
         def build(importance=0.0, beta_s=0.0, beta_d=0.0):
             penalty = None

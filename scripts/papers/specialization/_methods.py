@@ -1,4 +1,4 @@
-"""Mixtures with tuned penalties: Tables 2, 3 and 7 compare nine ways to train them."""
+"""Mixtures with tuned penalties: nine methods, for Tables 2, 3 and 7."""
 
 import abc
 import dataclasses
@@ -21,7 +21,7 @@ from experiments import (
 from experiments.plan import price
 from experiments.results import format_mean
 from papers.specialization import _images, _mixture
-from papers.specialization._images import NUMBERS, WAYS, Images
+from papers.specialization._images import METHODS, NUMBERS, Images
 from papers.specialization._mixture import DATA
 
 STUDENTS = {
@@ -29,7 +29,7 @@ STUDENTS = {
     "distilled, L_s": "attentive, L_s",
 }
 PENALIZED = [
-    (way, gate) for gate in ("original", "attentive") for way in STUDENTS.values()
+    (method, gate) for gate in ("original", "attentive") for method in STUDENTS.values()
 ]
 # With L_s and with L_importance, for the gates that both penalties meet.
 WITH_BOTH = [
@@ -42,7 +42,7 @@ GATES, WITH_L_S = [("attentive", "original")], [("attentive, L_s", "original")]
 
 
 def lower(where, number, pairs, sign=-1, least=False):
-    """What a claim compares: the first of each pair is lower, or with `least` as low.
+    """Arguments of a claim: the first of each pair is lower, or with `least` as low.
 
     With a `sign` of 1, it is higher.
     """
@@ -120,31 +120,32 @@ class Tuned(Images):
             "price": lambda r: price(r, seeds=30),
         }
 
-    def grid(self, way):
-        """What is tuned for a way to train: values to try, by setting."""
-        _, tuned = WAYS.get(way, ("", ()))
+    def grid(self, method):
+        """The settings that are tuned for a method: values to try, by name."""
+        _, tuned = METHODS.get(method, ("", ()))
         return {name: getattr(self, name) for name in tuned}
 
 
 @dataclasses.dataclass(frozen=True)
-class Ways(Tuned, abc.ABC):
-    """Every way to train, on one data set, which is named in `DATA`."""
+class Methods(Tuned, abc.ABC):
+    """All training methods on one data set, which is named in `DATA`."""
 
     data_set = ""
-    # The table in the paper: error, its deviation, I(E;Y), H_s and H_u, by way.
+    # The table in the paper: error, its deviation, I(E;Y), H_s and H_u, by method.
     theirs: ClassVar[dict[str, tuple]]
 
-    ways: tuple[str, ...] = tuple(WAYS)
+    # The key in the files of results.
+    ways: tuple[str, ...] = tuple(METHODS)
     num_experts: int = preset(5, smoke=2)
 
     @property
     def arms(self):
-        return {way: way for way in ("single", *self.ways)}
+        return {method: method for method in ("single", *self.ways)}
 
     @property
     def shown(self):
-        """The names of the ways to train, students last."""
-        students = [name for name, way in STUDENTS.items() if way in self.ways]
+        """The names of the training methods, students last."""
+        students = [name for name, method in STUDENTS.items() if method in self.ways]
         return ["single", *self.ways, *students]
 
     def space(self, arm):
@@ -166,17 +167,17 @@ class Ways(Tuned, abc.ABC):
                 numbers.update(_images.measured(*own, prefix="distilled_"))
         return found
 
-    def best(self, results, way):
+    def best(self, results, method):
         """The numbers of the run that the paper would report, as cells."""
-        arm, prefix = place_of(way)
+        arm, prefix = place_of(method)
         run = _images.reported(results, arm, prefix).numbers
-        deviation = values_of(results, way, "error").std(ddof=min(1, self.seeds - 1))
+        deviation = values_of(results, method, "error").std(ddof=min(1, self.seeds - 1))
         others = (run.get(prefix + number, np.nan) for number in NUMBERS[1:])
         error = f"{run[prefix + 'error']:.3f} ± {deviation:.3f}"
         return [error, *(format_mean(other, np.nan) for other in others)]
 
     def compare(self, results, number, pairs, sign, least=False):
-        """Compare ways by a number.
+        """Compare methods by a number.
 
         The first of each pair should be lower (`sign` -1) or higher (1), or with
         `least` as good. A pair for which the paper's own table says the contrary of
@@ -188,16 +189,16 @@ class Ways(Tuned, abc.ABC):
         texts, gaps, effects = [], [], []
         scale = np.log if number == "sample_entropy" else np.asarray
         compared = self.in_paper(number, pairs, sign, least)
-        for (way, other), (values, judged) in zip(pairs, compared, strict=True):
+        for (method, other), (values, judged) in zip(pairs, compared, strict=True):
             text = NOT_RUN
-            if {way, other} <= set(self.shown):
-                mine, its = (values_of(results, each, number) for each in (way, other))
+            if {method, other} <= set(self.shown):
+                mine, its = (values_of(results, m, number) for m in (method, other))
                 text = f"{gap_of(mine - its):3}"
                 if judged:
                     gap = gap_of(sign * (scale(mine) - scale(its)))
                     gaps.append(gap.above(-MARGIN * its.mean() if least else 0))
                     effects.append(0 if least else sign * np.subtract(*scale(values)))
-            texts.append(f"{way} against {other}: {text}")
+            texts.append(f"{method} against {other}: {text}")
         if compared[0][1] and not gaps:
             holds = NOT_RUN
         else:
@@ -207,16 +208,16 @@ class Ways(Tuned, abc.ABC):
         return "; ".join(texts) + ".", holds
 
     def in_paper(self, number, pairs, sign, least=False):
-        """Numbers of the paper for each pair of ways, and whether they agree."""
+        """Numbers of the paper for each pair of methods, and whether they agree."""
         place, found = NUMBERS.index(number), []
         for pair in pairs:
-            one, other = (self.theirs[way][place + (place > 0)] for way in pair)
+            one, other = (self.theirs[method][place + (place > 0)] for method in pair)
             slack = ALIKE * other if least else 0
             found.append(((one, other), sign * (one - other) >= -slack))
         return found
 
     def claim(self, says, where, **asked):
-        """A claim that ways are lower or higher in a number; see `compare`."""
+        """A claim that methods are lower or higher in a number; see `compare`."""
         theirs = (
             " against ".join(map(exact, values)) + ("" if agrees else " (contrary)")
             for values, agrees in self.in_paper(**asked)
@@ -239,21 +240,21 @@ class Ways(Tuned, abc.ABC):
             "way | error | I(E;Y) | H_s | H_u | error, paper | I(E;Y), paper | H_s, "
             "paper | H_u, paper"
         )
-        for way in self.shown:
-            mean, deviation, *others = self.theirs[way]
+        for method in self.shown:
+            mean, deviation, *others = self.theirs[method]
             theirs = f"{mean:.3f} ± {deviation:.3f}", *map(exact, others)
-            yield [way, *self.best(results, way), *theirs]
+            yield [method, *self.best(results, method), *theirs]
 
     def table_means(self, results):
         yield "way | error | I(E;Y) | H_s | H_u"
-        for way in self.shown:
-            arm, begin = place_of(way)
-            yield [way, *results.texts(arm, *(begin + number for number in NUMBERS))]
+        for method in self.shown:
+            arm, begin = place_of(method)
+            yield [method, *results.texts(arm, *(begin + number for number in NUMBERS))]
 
     def draw_runs(self, results):
         figure, axes = drawing.panels(2, 2, 4.6, sharey=True)
         for ax, (number, title) in zip(axes.flat, TITLES.items(), strict=True):
-            values = {way: values_of(results, way, number) for way in self.shown[1:]}
+            values = {m: values_of(results, m, number) for m in self.shown[1:]}
             plot_runs(values, label=title, highlight=self.shown[-1], ax=ax)
         return figure
 
@@ -269,12 +270,12 @@ def exact(value):
     return "" if value is None else f"{value:.3f}" if value < 1 else f"{value}"
 
 
-def place_of(way):
-    """The arm of a way, a student's is its teacher's, and how its numbers begin."""
-    return (STUDENTS[way], "distilled_") if way in STUDENTS else (way, "")
+def place_of(method):
+    """The arm of a method, a student's is its teacher's, and how its numbers begin."""
+    return (STUDENTS[method], "distilled_") if method in STUDENTS else (method, "")
 
 
-def values_of(results, way, number):
-    """A number of every run of a way."""
-    arm, prefix = place_of(way)
+def values_of(results, method, number):
+    """A number of every run of a method."""
+    arm, prefix = place_of(method)
     return results.values(arm, prefix + number)

@@ -20,7 +20,7 @@ class Sizes(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What is known of a data set before it is read."""
+    """Facts about a data set that are needed before it is read."""
 
     title: str
     num_classes: int
@@ -45,7 +45,7 @@ POOLED = tuple(itertools.product((0, 1), repeat=2))  # Places that one maximum i
 
 
 def _places(size):
-    """Which pixel of a patch each weight of a filter meets, at each pooled place."""
+    """A mask of the pixel of a patch for each weight of a filter and pooled place."""
     side = size + 1
     places = np.zeros((side**2, len(POOLED), size**2), "float32")
     for pool, (a, b) in enumerate(POOLED):

@@ -9,13 +9,13 @@ USED = 0.01  # An expert is used if it is chosen for this share of the images.
 
 
 def are_used(tables):
-    """Whether each expert is used, of arrays (..., classes, experts) of counts."""
+    """A mask of the experts in use, of counts (..., classes, experts)."""
     totals = np.sum(tables, axis=-2)
     return totals >= USED * totals.sum(axis=-1, keepdims=True)
 
 
 def draw_table(ax, table):
-    """What share of each class chooses each expert, as shades."""
+    """Draw the share of each class that chooses each expert, as shades."""
     table = in_order(np.asarray(table, dtype=float))
     shares = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     count, width = shares.shape

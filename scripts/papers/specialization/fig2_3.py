@@ -20,7 +20,7 @@ CLOTHES = 6  # The first classes of the mixed data are clothes, the others digit
 
 @dataclasses.dataclass(frozen=True)
 class Fig2And3(Splits):
-    """Which experts the gates of Table 1 choose for each class."""
+    """The experts that the gates of Table 1 choose for each class."""
 
     name = "specialization-fig2-3"
     title = "a joint gate leaves experts out, one on trained experts does not"

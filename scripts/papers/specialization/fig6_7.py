@@ -6,8 +6,8 @@ from typing import Any
 from experiments import Claim, Higher, all_positive, drawing, most, preset
 from experiments.claims import in_turns
 from papers.specialization._images import NUMBERS, classified, measured, reported
+from papers.specialization._methods import Tuned
 from papers.specialization._tables import SHARE, USED, are_used, draw_table
-from papers.specialization._ways import Tuned
 
 NEEDS, ALL = "original, L_s", "original, importance"
 COLUMNS = "experts | penalty | error | I(E;Y) | H_s | H_u | experts used"
@@ -29,18 +29,18 @@ class Fig6And7(Tuned):
     @property
     def arms(self):
         return {
-            arm_of(way, count): (way, count)
+            arm_of(method, count): (method, count)
             for count in self.num_experts
-            for way in SHOWN
+            for method in SHOWN
         }
 
     def space(self, arm):
         return self.grid(self.arms[arm][0])
 
     def run(self, arm, jobs):
-        way, count = self.arms[arm]
+        method, count = self.arms[arm]
         data = self.data("mnist")
-        models = self.teach(way, "mnist", count, data, jobs)
+        models = self.teach(method, "mnist", count, data, jobs)
         if jobs[0].is_trial:
             return [classified(model, data) for model in models]
         found = [measured(model, data, count) for model in models]
@@ -52,15 +52,15 @@ class Fig6And7(Tuned):
 
     def table_best(self, results):
         yield COLUMNS
-        for arm, (way, n) in self.arms.items():
+        for arm, (method, n) in self.arms.items():
             run = reported(results, arm).numbers
             numbers = (float(run[number]) for number in NUMBERS)
-            yield [n, SHOWN[way], *numbers, run["used"]]
+            yield [n, SHOWN[method], *numbers, run["used"]]
 
     def table_means(self, results):
         yield COLUMNS
-        for arm, (way, n) in self.arms.items():
-            yield [n, SHOWN[way], *results.texts(arm, *NUMBERS, "used")]
+        for arm, (method, n) in self.arms.items():
+            yield [n, SHOWN[method], *results.texts(arm, *NUMBERS, "used")]
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -70,10 +70,10 @@ class Fig6And7(Tuned):
         counts = self.num_experts
         options = {"sharey": True, "width_ratios": counts}
         figure, axes = drawing.panels(len(SHOWN), len(counts), 5.2, **options)
-        for arm, (way, count) in self.arms.items():
-            ax = axes[list(SHOWN).index(way), counts.index(count)]
+        for arm, (method, count) in self.arms.items():
+            ax = axes[list(SHOWN).index(method), counts.index(count)]
             draw_table(ax, reported(results, arm).numbers["table"])
-            drawing.label(ax, title=f"{SHOWN[way]}, {count} experts", x="expert")
+            drawing.label(ax, title=f"{SHOWN[method]}, {count} experts", x="expert")
         for ax in axes[:, 0]:
             drawing.label(ax, y="digit")
         drawing.color_bar(figure, axes[0, 0].collections[0], axes, SHARE)
@@ -116,6 +116,6 @@ def claims_of(n):
     )
 
 
-def arm_of(way, count):
+def arm_of(method, count):
     """The name of an arm."""
-    return f"{way}, {count} experts"
+    return f"{method}, {count} experts"

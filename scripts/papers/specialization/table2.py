@@ -1,15 +1,15 @@
-"""Table 2: nine ways to train, on MNIST."""
+"""Table 2: nine methods of training, on MNIST."""
 
 import dataclasses
 from typing import Any, ClassVar
 
 from experiments import preset
-from papers.specialization._images import WAYS
-from papers.specialization._ways import STUDENTS, Ways, values_of
+from papers.specialization._images import METHODS
+from papers.specialization._methods import STUDENTS, Methods, values_of
 
 
 @dataclasses.dataclass(frozen=True)
-class Table2(Ways):
+class Table2(Methods):
     """Error and specialization of mixtures of five experts on digits."""
 
     name = "specialization-table2"
@@ -32,15 +32,15 @@ class Table2(Ways):
     seeds: int = preset(20, paper=10, smoke=1)
     trial_runs: int = preset(5, smoke=1)
     ways: tuple[str, ...] = preset(
-        tuple(WAYS), smoke=("original", "original, L_s", "attentive, importance")
+        tuple(METHODS), smoke=("original", "original, L_s", "attentive, importance")
     )
 
     @property
     def fields(self) -> dict[str, Any]:
         return super().fields | {
             "in_use": lambda r: ", ".join(
-                f"{2 ** values_of(r, way, 'sample_entropy').mean():.2f}"
-                for way in self.shown
-                if way in STUDENTS
+                f"{2 ** values_of(r, method, 'sample_entropy').mean():.2f}"
+                for method in self.shown
+                if method in STUDENTS
             ),
         }

@@ -1,15 +1,15 @@
-"""Table 3: nine ways to train, on a hundred classes."""
+"""Table 3: nine methods of training, on a hundred classes."""
 
 import dataclasses
 from typing import ClassVar
 
 from experiments import preset
-from papers.specialization._images import WAYS
-from papers.specialization._ways import TENTHS, Ways
+from papers.specialization._images import METHODS
+from papers.specialization._methods import TENTHS, Methods
 
 
 @dataclasses.dataclass(frozen=True)
-class Table3(Ways):
+class Table3(Methods):
     """Error and specialization of mixtures of twenty experts on a hundred classes."""
 
     name = "specialization-table3"
@@ -40,7 +40,7 @@ class Table3(Ways):
     beta_d: tuple[float, ...] = preset(
         (1.0, *TENTHS[:4]), paper=(*TENTHS, 1e-7), smoke=(1e-2,)
     )
-    ways: tuple[str, ...] = preset(tuple(WAYS), smoke=("original",))
+    ways: tuple[str, ...] = preset(tuple(METHODS), smoke=("original",))
     num_experts: int = preset(20, smoke=2)
     data_set: str = preset("multi_mnist", paper="cifar100", smoke="cifar100")
 

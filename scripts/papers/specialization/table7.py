@@ -1,20 +1,20 @@
-"""Table 7: nine ways to train, on Fashion-MNIST."""
+"""Table 7: nine methods of training, on Fashion-MNIST."""
 
 import dataclasses
 from typing import ClassVar
 
 from experiments import preset
-from papers.specialization._images import WAYS
-from papers.specialization._ways import STUDENTS, TENTHS, WITH_BOTH, Ways, lower
+from papers.specialization._images import METHODS
+from papers.specialization._methods import STUDENTS, TENTHS, WITH_BOTH, Methods, lower
 
 ATTENTIVE = ("attentive", *STUDENTS.values())
 # The same penalty, or none, with both gates; the students, and their rivals.
-GATES = [(way, way.replace("attentive", "original")) for way in ATTENTIVE]
-BEST = [(student, way) for student in STUDENTS for way in WAYS]
+GATES = [(method, method.replace("attentive", "original")) for method in ATTENTIVE]
+BEST = [(student, method) for student in STUDENTS for method in METHODS]
 
 
 @dataclasses.dataclass(frozen=True)
-class Table7(Ways):
+class Table7(Methods):
     """Error and specialization of mixtures of five experts on clothes."""
 
     name = "specialization-table7"
@@ -34,7 +34,7 @@ class Table7(Ways):
         "distilled, L_s": (0.089, 0.008, 2.304, 0.076, 2.321),
     }
 
-    ways: tuple[str, ...] = preset(tuple(WAYS), smoke=("original", "attentive, L_s"))
+    ways: tuple[str, ...] = preset(tuple(METHODS), smoke=("original", "attentive, L_s"))
     seeds: int = preset(5, paper=10, smoke=1)
     beta_s: tuple[float, ...] = preset((1e-6,), paper=(1e-7, 1e-6))
     beta_d: tuple[float, ...] = preset((*TENTHS, 1e-7), smoke=(1e-2,))
