@@ -18,7 +18,7 @@ import time
 
 from command_line import make_parser
 
-# What launches nothing.
+# Instructions without a kernel.
 FREE = "parameter|constant|tuple|get-tuple-element|bitcast|partition-id|replica-id"
 HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
 # A type may be a tuple of types, with layouts in braces and comments.
@@ -90,7 +90,7 @@ def h100():
 def count(text):
     """Kernels and conditions in the text of a program; those of all branches count."""
     bodies, inner = {}, set(re.findall(r"(?:calls|to_apply)=%?([\w.\-]+)", text))
-    # What a `call` applies is a part of the program, and no body of a kernel.
+    # A `call` applies a part of the program, not the body of a kernel.
     inner -= set(re.findall(r" call\(.*to_apply=%?([\w.\-]+)", text))
     body = []
     for line in text.splitlines():

@@ -24,7 +24,7 @@ MARK = "<!-- Written by scripts/fault_injection.py -->\n"
 BACKENDS = ("torch", "jax", "tensorflow")
 EPOCHS = 10
 LIMIT = 300  # Seconds of a training, which takes a few.
-# What changes files, of the events that Python reports to `sys.addaudithook`.
+# Events of `sys.addaudithook` that change files.
 CHANGES = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree")
 
 
@@ -132,7 +132,7 @@ def count_writes(folder, kill_at=0):
         nonlocal count
         if event not in CHANGES or not str(arguments[0]).startswith(str(folder)):
             return
-        # What is opened to be read has no flag to create it.
+        # A file that is opened for reading has no flag to create it.
         if event != "open" or arguments[2] & os.O_CREAT:
             count += 1
             if count == kill_at:

@@ -82,7 +82,7 @@ def main(arguments=None):
         return 0
     # Results of a changed preset have a name of their own.
     label = re.sub(r"[^\w.=-]+", "_", "-".join([options.preset, *gates, *options.set]))
-    # What is committed is of the preset cpu alone, as the index of its pages is.
+    # Only results of the preset cpu are committed, and are in the index of pages.
     committed = options.preset == "cpu" and not (options.module or options.set)
     base = pathlib.Path("docs" if committed else f"build/{label}")
     root = pathlib.Path(options.out or base / "results")

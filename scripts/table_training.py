@@ -297,7 +297,7 @@ def _fit(run, model, train, validation, folder, saved, others, progress):
         # A kill after the last epoch leaves nothing to train.
         epochs=done if keep.is_past else run.epochs,
         initial_epoch=done,
-        # What is before the backup has saved each epoch that is backed up.
+        # A callback before the backup has saved each epoch that is backed up.
         callbacks=[*saved, *decide, curve, stopping, keep, backup, *others],
         verbose=1 if progress else 0,
     )

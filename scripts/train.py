@@ -32,7 +32,7 @@ OF_GATES = (
     *("--decide-by", "--per-example"),
 )
 
-# How a table is read, as the fields of `Table`.
+# Arguments that are fields of `Table`.
 OF_TABLES = ("targets", "drop", "split_by", "test")
 
 

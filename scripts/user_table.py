@@ -11,7 +11,7 @@ TEXTS, PARQUETS = (".csv", ".tsv", ".txt", ".data"), (".parquet", ".pq")
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # A column of strings with more values than this part of its rows tells rows apart.
 MOST_VALUES, FEW_ROWS = 0.9, 10
-# What float32 holds the square of, and the smallest spread that it tells apart.
+# The largest number whose square float32 holds, and the smallest spread.
 LARGEST, SPREAD = 1e18, 1e-5
 DATE = re.compile(
     r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3(\d\d){1,2})([T ]\d.*)?"
@@ -155,7 +155,7 @@ def _read_text(path, kind):
             **options,
         )
 
-    # Where a comma is not the separator, it may be in numbers.
+    # A comma that is not the separator may be the decimal mark.
     frames = [read(mark) for mark in (".," if separator == ";" else ".")]
     frame = max(frames, key=lambda each: each.select_dtypes("number").shape[1])
     if not frame.index.equals(pd.RangeIndex(len(frame))):

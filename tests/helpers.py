@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-# Where what is public is: the package, its parts, and the framework in scripts/.
+# The modules with public names: the package, its parts, the framework in scripts/.
 PUBLIC_MODULES = (
     "dselectk_keras",
     "dselectk_keras.baselines",

@@ -34,7 +34,7 @@ X = numbers((BATCH, DIM))
 OF_KERAS = {"args", "kwargs", "options", "verbose"}
 # Matplotlib takes anything as a text.
 OF_KERAS |= {"ax", "label", "title", "x_label", "y_label"}
-# What an error may name instead.
+# Other names of an argument in errors.
 SAID = {"experts": "experts|template|num_experts", "path": "path|os.PathLike"}
 # Values of another type get the error of Keras.
 TENSORS = {"inputs", "labels", "routing_inputs", "sample_weight", "weights", "x", "y"}

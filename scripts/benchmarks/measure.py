@@ -118,7 +118,7 @@ def _call(workload, model, steps):
 
 
 def _fit(workload, model, steps):
-    # What `fit` does before the first step is not of a step.
+    # The set-up of `fit`, before the first step, is not counted.
     x, y = workload.data(steps + 1)
     clock = _Clock()
     model.fit(

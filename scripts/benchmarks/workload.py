@@ -142,8 +142,8 @@ class Workload:
         x = rng.standard_normal((size, *self.input_shape), "float32")
         if self.num_classes is not None:
             return x, rng.integers(0, self.num_classes, (size, self.num_tasks))
-        # What a mixture of experts can learn: labels that are noise would teach the
-        # gates to choose a few experts for all.
+        # Labels that a mixture of experts can learn. Noise would teach the gates to
+        # choose a few experts for all tasks.
         flat = x.reshape(size, -1)
         mixing = rng.standard_normal((flat.shape[1], self.num_tasks), "float32")
         return x, np.tanh(flat @ mixing / np.sqrt(flat.shape[1]))

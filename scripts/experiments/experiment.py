@@ -37,7 +37,7 @@ class Job(NamedTuple):
 
     @property
     def is_trial(self):
-        """Whether the run is one of tuning, and is not reported."""
+        """True for a run of tuning, which is not reported."""
         return self.seed >= TRIAL_SEED
 
 
@@ -174,7 +174,7 @@ class Experiment(abc.ABC):
     @property
     @abc.abstractmethod
     def arms(self) -> dict[str, Any]:
-        """What is compared: a dict from the names of the arms to their settings."""
+        """The arms to compare: a dict from their names to their settings."""
 
     def space(self, arm) -> dict[str, tuple]:
         """The settings of an arm that are tuned, by name, with the values to try."""

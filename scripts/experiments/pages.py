@@ -140,7 +140,7 @@ def _title(experiment):
 
 
 def _paper_size(results):
-    """What the preset `paper` would take, where it is another one."""
+    """The cost of the preset `paper`, as a list of texts; empty if it has been run."""
     experiment = results.experiment
     larger = type(experiment).presets().get("paper")
     if results.preset != "cpu" or larger is None or larger == experiment:

@@ -74,7 +74,7 @@ class Results:
 
     @property
     def complete(self):
-        """Whether every arm has a run to report."""
+        """True if every arm has a run to report."""
         return all(self.of(arm) for arm in self.experiment.arms)
 
     def of(self, arm, tuning=False):
@@ -205,7 +205,7 @@ class Results:
                     **{
                         **run,
                         "settings": _tuples(run["settings"]),
-                        # What was converted from other files has no time.
+                        # Runs converted from other files have no time.
                         "seconds": numbers(run["seconds"]),
                     }
                 )

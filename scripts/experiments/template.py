@@ -263,7 +263,7 @@ def _claims(results, found):
 
 
 def _price(seeds, results):
-    """How many seeds would decide, and how long they take, as text."""
+    """The number of seeds that would decide, and their time, as text."""
     reported = [run for run in results.runs if not run.tuning]
     each = sum(run.seconds for run in reported) / len({run.seed for run in reported})
     seeds = math.ceil(float(f"{seeds:.2g}"))
@@ -294,7 +294,7 @@ def presets_of(experiment):
 
 
 def by_preset(texts):
-    """What is so in each preset: "cpu: 5; paper: 100", or "5" if they agree."""
+    """One text for all presets: "cpu: 5; paper: 100", or "5" if they agree."""
     if len({*texts.values()}) == 1:
         return next(iter(texts.values()))
     return "; ".join(f"{name}: {text}" for name, text in texts.items())

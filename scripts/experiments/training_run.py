@@ -246,7 +246,7 @@ class TrainingRun:
             epochs=self.epochs,
             initial_epoch=backup.restore(model),
             shuffle=False,
-            # What is before the backup has saved each epoch that is backed up.
+            # A callback before the backup has saved each epoch that is backed up.
             callbacks=[*saved, *self.make_decide(model), backup, *others],
             verbose=0,
         )

@@ -1,4 +1,4 @@
-"""What the abstracts of the papers claim, and the claims of our pages behind it."""
+"""Claims of the papers' abstracts, and the claims of our pages behind them."""
 
 from experiments.headlines import Headline
 from papers import citations

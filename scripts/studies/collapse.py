@@ -1,4 +1,4 @@
-"""What helps when the gates of a mixture of experts collapse."""
+"""Remedies for the collapse of the gates of a mixture of experts."""
 
 import dataclasses
 import math

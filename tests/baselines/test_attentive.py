@@ -85,7 +85,7 @@ def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
 
 
 def sequential():
-    """Where a hidden output is that of a convolution, it is flattened."""
+    """An expert whose hidden output, of a convolution, is flattened."""
     inputs = layers.Reshape((DIM, 1)), layers.Conv1D(3, 2, activation="tanh")
     return keras.Sequential([*inputs, layers.Flatten(), layers.Dense(2)])
 

@@ -315,7 +315,7 @@ def test_both_predictions_get_a_gradient():
     model = make(adamix, consistency=1.0, outputs_are="values")
     kernel = adamix.experts.trainable_variables[0]
 
-    # Where the two runs take one expert each, both get a gradient.
+    # If the two runs take different experts, both experts get a gradient.
     step = differentiated(
         lambda: [step_loss(model)], [kernel], model.non_trainable_variables
     )

@@ -45,7 +45,7 @@ def test_parts_of_a_training_are_counted(clock, part, count):
         ((1, 0), 0.25, 0),
         ((1, 1), 0.25, 1),
         ((2, 0), 0.25, 1),
-        # What was due at 0, 0.3 and 0.6 epochs. What is due at 0.9 waits for a step.
+        # Due at 0, 0.3 and 0.6 epochs. The one due at 0.9 waits for a step.
         ((1, 0), 0.075, 2),
         # More often than there are steps.
         ((0, 0), 0.01, -1),

@@ -539,7 +539,7 @@ test_what_cannot_decide_is_refused = refusals(
     # Data without a length need the number of steps.
     (fit_endless, "`steps_per_epoch`"),
     *((partial(begin_without_a_length, each), "`steps_per_epoch`") for each in (0, 1)),
-    # Where a gate may begin to decide, and no earlier.
+    # From the epoch in which a gate may begin to decide.
     (decide_unbuilt, r"is not built.* Received: epoch 3 of 8"),
     (lambda: fit(compiled(dk.TopKGate(2)), [DecideGates()]), "no gates with selectors"),
 )

@@ -15,7 +15,7 @@ def test_labels_are_the_equation_in_the_docstring():
         angles = np.einsum("bd,udj->buj", x, info["directions"])
         features = np.sin(1.5 * angles + info["phases"])
         wanted = np.einsum("btj,tj->bt", features[:, groups], info["mixtures"])
-        # What is left is the mean, a constant for each task.
+        # The difference is the mean, a constant for each task.
         np.testing.assert_allclose((wanted - y).std(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(data.train.y.mean(axis=0), 0, atol=0.1)
     np.testing.assert_allclose(data.train.y.std(axis=0), 1, atol=0.1)

@@ -9,7 +9,7 @@ import pytest
 from dselectk_keras import datasets
 
 SIZES = {"num_train": 400, "num_validation": 30, "num_test": 20}
-# How each is made, and its numbers of inputs and tasks.
+# By name: the function, and the numbers of inputs and tasks.
 SIMULATED = {
     "synthetic_moe": (functools.partial(datasets.synthetic_moe, 16), 10, 16),
     "correlated_tasks": (datasets.correlated_tasks, 100, 2),

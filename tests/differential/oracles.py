@@ -761,7 +761,7 @@ def run_case(case):
         globals()[case.oracle](case)
 
 
-# What the backends do not have alike, such as the numbers that they draw.
+# Features that differ between backends, such as random numbers.
 UNEQUAL = (*DRAWING, "LatentSkills", "use_ema")
 
 

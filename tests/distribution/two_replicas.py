@@ -113,7 +113,7 @@ def routed():
     return model
 
 
-# What builds a model; its labels, sample weights and number of examples; callbacks.
+# A model; its labels, sample weights and number of examples; callbacks.
 CASES = {
     # Penalties of static weights.
     "labels, uncertainty": (

@@ -84,7 +84,7 @@ def broken_images(browser):
 
 
 def searched(browser, site, query):
-    """Where the results of a search lead."""
+    """The addresses that a search finds."""
     from selenium.webdriver.support.wait import WebDriverWait
 
     browser.get(f"{site}/search.html?q={query}")

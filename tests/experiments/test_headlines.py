@@ -31,7 +31,7 @@ BEYOND, NOT_RUN = ("not testable here", False), ("not run", False)
         ([YES, NO], "refuted"),
         ([(False, True), YES], "refuted on a stand-in"),
         ([UNKNOWN, NIL], "nil"),
-        # What can be tested decides.
+        # Testable claims decide.
         ([ON_STAND_IN, BEYOND], "holds on a stand-in"),
         ([YES, NOT_RUN], "holds"),
         ([BEYOND], "not testable here"),

@@ -44,7 +44,7 @@ def test_a_longer_search_begins_like_a_shorter_one():
             [(0.1, 1.0, True), (0.1, 1.0, False), (0.2, 5.0, True)],
             ({"rate": 0.2}, True),
         ),
-        # Where all break the rules, the best is taken and marked.
+        # If all break the rules, the best is taken and marked.
         ([(0.1, 2.0, False), (0.2, 1, False)], ({"rate": 0.2}, False)),
     ],
 )

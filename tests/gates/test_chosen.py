@@ -169,7 +169,7 @@ def test_a_training_on_random_experts_warns_once_if_nobody_chose_them():
     assert fitted() == 1
     assert fitted(callbacks=[dk.GateRecorder(), dk.DecideGates()]) == 1
     assert fitted(callbacks=[dk.ChooseExperts()]) == 0
-    # What is drawn may be what is chosen.
+    # The random choice may be that of the fit.
     assert fitted(dk.ChosenGate(4), [dk.ChooseExperts()]) == 0
     # Nothing was trained.
     assert fitted(epochs=0) == 0

@@ -224,7 +224,7 @@ def test_training_reaches_every_weight(case, look, num_gates):
     for name, found in trained_gradients(gate, experts, inputs, training=True).items():
         assert np.isfinite(found).all()
         if case.sparse_gradient and not case.penalties and not look:
-            # What one static gate drops, it drops for all examples.
+            # A static gate drops the same experts for all examples.
             assert_equal((found != 0).sum(axis=-1), 2)
         else:
             assert (found != 0).all(), name
@@ -452,7 +452,7 @@ def test_training_drops_experts(case, look):
     if not case.sum_varies:
         assert_close(found.sum(-1), plain.sum(-1), atol=1e-5)
     if case.dense:
-        # Where all would be dropped, none is.
+        # If all experts would be dropped, none is.
         assert_close((found == 0).mean(), rate - rate**5, atol=0.04)
     assert_equal(gate.route(inputs, training=False).weights, plain)
 

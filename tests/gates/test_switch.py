@@ -48,7 +48,7 @@ def test_training_is_no_different():
 def test_a_dropped_favourite_leaves_a_softmax_over_the_others():
     gate = built(np.tile(np.log(P), (200, 1)), num_gates=200, expert_dropout=0.5)
     found = np.unique(numpy(gate.route(training=True).weights).max(axis=-1).round(5))
-    # What is left: all or 3 and another, 3 alone, 1 and 2, 2 alone, 1 alone.
+    # Experts left: all or 3 and another, 3 alone, 1 and 2, 2 alone, 1 alone.
     wanted = [0.625, 0.625 / 0.75, 0.625 / 0.875, 1.0, 0.25 / 0.375]
     assert_close(found, sorted(wanted), atol=1e-4)
 

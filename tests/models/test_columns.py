@@ -98,11 +98,11 @@ def test_integers_are_exact_for_an_input_of_integers():
         found = inputs_of("int32", column)
         assert found.dtype == "int32"
         assert found.tolist() == [LARGE, 5]
-    # What has no gap stays as it is, for Keras to convert.
+    # A column without gaps is left to Keras to convert.
     assert inputs_of("float32", [LARGE, 5]).tolist() == [LARGE, 5]
     gap = pd.array([LARGE, None], "Int64")
     assert inputs_of("float64", gap)[0] == LARGE
-    # What was rounded on purpose.
+    # A column that the caller has rounded.
     assert inputs_of("float32", [LARGE + 0.0, np.nan])[0] == LARGE - 1
 
 

@@ -218,7 +218,7 @@ def test_a_model_taught_by_reward_may_be_distilled_and_a_merged_one():
     assert {type(layer.gate) for layer in student.layers[1:]} == {dk.SoftmaxGate}
     smears = (model.get_layer("smear")(X) for model in (teacher, student))
     assert_close(*smears, rtol=1e-5)
-    # What one layer was taught by reward the other starts from.
+    # The student starts from the weights that the teacher learned by reward.
     moes = [model.get_layer("moe") for model in (student, teacher)]
     best = [numpy(moe.expert_weights(X[:, :2])).argmax(axis=1) for moe in moes]
     assert_equal(*best)

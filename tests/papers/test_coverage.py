@@ -4,7 +4,7 @@ import pytest
 
 from papers import COVERAGE, EXPERIMENTS, PAPERS, citations
 
-# How many figures and tables each paper has, in its own numbering.
+# The number of figures and of tables in each paper, in its own numbering.
 SIZES = {
     citations.MMOE: (6, 4),
     citations.SPECIALIZATION: (7, 7),
@@ -21,7 +21,7 @@ def test_every_figure_and_table_is_covered(paper, sizes):
         for kind, size in zip(("Figure", "Table"), sizes, strict=True)
         for number in range(1, size + 1)
     ]
-    # What is not the name of an experiment is a sentence that says why there is none.
+    # Either the name of an experiment, or a sentence that says why there is none.
     names = {name for name in covered.values() if " " not in name}
     assert names == {kind.name for kind in EXPERIMENTS.values() if kind.paper == paper}
     assert all(why.endswith(".") for why in covered.values() if " " in why)

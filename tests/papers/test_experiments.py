@@ -35,7 +35,7 @@ def test_smoke_runs_and_reports(source, tmp_path):
         assert {run.arm for run in results.runs} == set(experiment.arms)
         for arm in experiment.arms:
             assert len(results.of(arm)) == experiment.seeds
-        # What is read again is what was written, and shows the same.
+        # The file has the same runs, and gives the same page.
         again = Results(experiment, "smoke", tmp_path)
         assert again.runs == results.runs
         report = fill_template(again)

@@ -11,7 +11,7 @@ from papers import EXPERIMENTS
 from papers.dselectk._gates import new_gate
 
 KINDS = ("static", "per-example")
-# What a run of an arm must report.
+# A check of the numbers of a run.
 REPORTED = {
     "dselectk-fig5": lambda numbers: numbers["most_experts"] == 4,
     "dselectk-table2": lambda numbers: numbers["experts"] == 2,

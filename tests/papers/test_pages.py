@@ -85,7 +85,7 @@ def test_committed_pages_are_what_the_results_say(name):
     for claim in report.claims:
         source, says, _, ours = claim.cells
         assert all((source, says, ours)), claim
-        # Where in the paper, and not in a summary of it by others.
+        # A place in the paper itself.
         for place in source.split("; "):
             kind = r"(Abstract|Section|Appendix|Figures?|Tables?)\b"
             assert re.match(kind, place), place

@@ -28,7 +28,7 @@ def test_a_smoke_run_leaves_the_committed_pages_alone(folder, capsys):
     text = (folder / "build/smoke/results/dselectk-fig4_smoke.json").read_text()
     kept = json.loads(text)
     assert len(kept["runs"]) == 2
-    # Where the data lie is nobody's business.
+    # The folder of the data is not written: it is private.
     assert "/private" not in text + page.read_text()
     assert "--data-dir DATA" in kept["environments"][0]["command"]
 

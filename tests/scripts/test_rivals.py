@@ -42,8 +42,8 @@ def test_rivals_keep_to_the_contract_of_gates(case, look, num_gates):
     contract.test_weights_lie_on_the_simplex_in_float32(case, look, num_gates, 5)
     for check in CHECKS:
         check(case, look, num_gates)
-    # What is negative in a ReLU gets no gradient, as a check before has said, and all
-    # weights of a gate can be zero.
+    # A negative input of ReLU has no gradient (see above), and all weights of a gate
+    # can be zero.
     if case.name != "ReLU":
         contract.test_training_reaches_every_weight(case, look, num_gates)
         contract.test_training_drops_experts(case, look)

@@ -33,13 +33,13 @@ MOST_EXPECTED = 4  # Experts of the Gumbel-softmax gate (Appendices D.1 and D.2)
 
 
 def is_sparse(method):
-    """Whether the gate is told how many experts to choose."""
+    """Check whether the gate has an argument for the number of chosen experts."""
     sparse = {"dselect_k", "top_k", "top_k_keras"}
     return callable(method.gate) or method.gate in sparse
 
 
 def is_followed(method):
-    """Whether the weights are recorded during training."""
+    """Check whether the weights are recorded during training."""
     return is_sparse(method) and not method.per_example
 
 
@@ -84,7 +84,7 @@ def with_start(names, start):
 
 
 def search_space(experiment, method):
-    """What there is to choose from for a method: fields of the experiment, by name."""
+    """The values to try for a method: fields of the experiment, by name."""
     space = {"learning_rate": experiment.learning_rates, "epochs": experiment.epochs}
     if is_sparse(method):
         space["num_nonzeros"] = experiment.num_nonzeros
@@ -111,7 +111,7 @@ def divided(job, space, names):
 
 
 def look_at(model, x, chunk=4096):
-    """What a model predicts by task, and a dict of what its gates do meanwhile.
+    """Predict the tasks, and measure the gates: predictions by task, and a dict.
 
     `"experts"` are what a task uses for an example on average, `"binary"` is the share
     of the selectors that have decided, and `"expected"` are the expected experts of a
@@ -141,7 +141,7 @@ def _with_gate_inputs(model):
 
 
 def is_admissible(numbers, method, settings):
-    """Whether the paper's rules let a solution count, by numbers of `look_at`.
+    """Check a solution against the paper's rules, by numbers of `look_at`.
 
     A static DSelect-k gate must have decided; no sparse gate may use more than k
     experts for an example on average; a Gumbel-softmax gate may expect four.
@@ -163,7 +163,7 @@ def within_rules(results, *arms, tuning=False):
 
 
 def lower(results, comparisons, effects=None, among=1):
-    """Whether numbers of arms are lower than those of others; see `all_positive`.
+    """Judge whether numbers of arms are lower than those of others, by `all_positive`.
 
     By the runs within the paper's rules: inadmissible, or refuted, if an arm has none.
     Comparisons are tuples of an arm, the arm that should be higher, the number, and if
@@ -184,7 +184,7 @@ def lower(results, comparisons, effects=None, among=1):
 
 
 def is_binary_by(results, arm, percent):
-    """Whether S(Z) is binary after so many % of the steps, in every run."""
+    """Check whether S(Z) is binary after `percent` % of the steps, in every run."""
     return bool((100 * results.values(arm, "decided") <= percent).all())
 
 
@@ -195,7 +195,7 @@ def binary_after(results, arm):
 
 
 def movement(steps, weights, seed, points):
-    """How the weights of gates, `(records, n)` or `(records, tasks, n)`, moved.
+    """Changes of the weights of gates, `(records, n)` or `(records, tasks, n)`.
 
     `"largest"` is the largest change between two records. The others are means over the
     tasks: how many `"jumps"` some weight makes, at what fraction of the run the
@@ -219,7 +219,7 @@ def movement(steps, weights, seed, points):
 
 
 def cost(weights, binary):
-    """What Table 4 counts of static gates that are recorded during training.
+    """The numbers of Table 4, of static gates that are recorded during training.
 
     `"evaluated"` are the experts that any task uses, on average over the records.
     `"decided"` is the fraction of the run after which all selectors stay binary; `None`

@@ -1,4 +1,4 @@
-"""What the experiments on MovieLens share: the data, the model, what is measured."""
+"""Data, model and measures of the experiments on MovieLens."""
 
 import dataclasses
 import functools

@@ -247,7 +247,7 @@ class Problems:
         return list(zip(*judged, strict=True))
 
     def follow(self, model, *, epochs, batch_size):
-        """What `_judge` gives, and how the weights moved from step to step."""
+        """Train, and return the numbers of `_judge` and of `movement`."""
         recorder = dk.GateRecorder(every=1)
         batches = dk.Batches(self.train, batch_size)
         options = {"epochs": epochs, "shuffle": False, "verbose": 0}
@@ -277,7 +277,7 @@ class Problems:
         return model
 
     def _judge(self, model):
-        """What each gate has found, its validation loss, and whether it is binary."""
+        """The numbers of each gate: experts found, validation loss, admissible."""
         gate = model.get_layer("recover").gate
         weights = ops.convert_to_numpy(gate.expert_weights())
         x, y = self.validation
@@ -319,7 +319,7 @@ class Recover(keras.layers.Layer):
 
 
 def recovered(weights, true_experts):
-    """How many true experts a gate has `"found"`, and how many `"others"` it uses.
+    """The numbers of true experts that a gate has `"found"`, and of `"others"` used.
 
     An expert is used if its weight exceeds `USED`. A true expert is found if it is used
     and has one of the `K` largest weights.
@@ -331,7 +331,7 @@ def recovered(weights, true_experts):
 
 
 def _seen(split, info):
-    """What the frozen experts give, and the labels."""
+    """The outputs of the frozen experts, and the labels."""
     hidden = np.einsum("bd,ndu->bnu", split.x, info["kernels"]) + info["biases"]
     return np.maximum(hidden, 0.0).astype("float32"), split.y
 
@@ -391,7 +391,7 @@ def claims_of(start):
 
 
 def recovery(results, arm):
-    """What an arm has found, as text."""
+    """The experts that an arm has found, as text."""
     every = all_four(results, arm)
     return (
         f"{results.text(arm, 'found', 2)} of {K} on average over {len(every)} "

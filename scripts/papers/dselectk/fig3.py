@@ -116,7 +116,7 @@ class Fig3(Experiment):
     def _judge(self, model, data, loss):
         gate = model.get_layer("mmoe").gate
         weights = keras.ops.convert_to_numpy(gate.expert_weights())
-        # Whether the gate has decided; whether one of your own chooses few enough.
+        # A known gate must have decided; your own must use few enough experts.
         if isinstance(gate, (dk.TopKGate, dk.DSelectKGate)):
             admissible = (gate.chosen_experts().distance == 0).all()
         else:
@@ -136,7 +136,7 @@ class Fig3(Experiment):
 
     @property
     def known(self):
-        """What is known of the tasks: an empty `Dataset`."""
+        """A `Dataset` with the facts about the tasks, and hardly any examples."""
         return load(1, 1)
 
     @property

@@ -42,7 +42,7 @@ class Fig4(Experiment):
         return [{"x": x, "y": y, "exact": exact}] * len(jobs)
 
     def outside(self, results):
-        """Which points are outside of the fractional region."""
+        """A mask of the points that are outside of the fractional region."""
         return np.abs(curve(results, SMOOTH)[0]) >= self.gamma / 2
 
     @property

@@ -34,7 +34,7 @@ from papers.dselectk._gates import KERAS_START, within_rules, words
 
 K = 4  # The experts that made the labels of a task, and as many may a gate use.
 UNITS = 4  # The ReLU units whose sum is an expert.
-# A softmax never gives an exact zero: what is below counts as none. The other gates
+# A softmax never gives an exact zero: smaller weights count as none. The other gates
 # have exact zeros, and any weight counts.
 SOFTMAX_ZERO = 1e-3
 GROUP = 16  # Related tasks; with no more there are none that are unrelated.
@@ -253,7 +253,7 @@ class Fig5(Experiment):
         return " and ".join(f"{mine / each - 1:+.0%}" for each in theirs)
 
     def advantage(self, results, number, other, count):
-        """How much better than another method DSelect-k is, for a number of tasks."""
+        """The `Gap` by which DSelect-k is better than another, for `count` tasks."""
         arms = name_arm(other, count), name_arm(OURS, count)
         for arm in arms:
             results.ran(arm)
@@ -266,7 +266,7 @@ class Fig5(Experiment):
         return {n: self.advantage(results, number, other, n) for n in counts}
 
     def is_better(self, results, number, *others):
-        """Whether DSelect-k is better in a number than others, for every `tasks`.
+        """Judge whether DSelect-k is better in a number than others, for every `tasks`.
 
         By the runs within the rules: inadmissible if there are none for some number of
         tasks, or refuted if those for another say so.
@@ -286,7 +286,7 @@ class Fig5(Experiment):
         return judged if ruled or judged.holds is False else INADMISSIBLE
 
     def grows(self, results, number, other):
-        """Whether the advantage over another method is larger for more tasks."""
+        """Judge whether the advantage over another method is larger for more tasks."""
         gaps = list(self.advantages(results, number, other).values())
         steps = [more.minus(less) for less, more in itertools.pairwise(gaps)]
         return all_positive([gaps[-1], *steps])
@@ -301,7 +301,7 @@ class Fig5(Experiment):
         return found
 
     def falls(self, results):
-        """Whether all of them fall with the number of tasks."""
+        """Judge whether all these means fall with the number of tasks."""
         return all_positive(
             fewer.minus(more)
             for means in self.falling(results).values()
@@ -324,7 +324,7 @@ class Fig5(Experiment):
         return all_hold([all_positive([gap_of(3 - few)]), *near])
 
     def binary_trials(self, results, method):
-        """How many settings of a method keep the rules, as text."""
+        """The number of settings of a method that keep the rules, as text."""
         kept = within_rules(results, *self.arms_of(method).values(), tuning=True)
         return f"{kept.sum()} of the {len(kept)}"
 

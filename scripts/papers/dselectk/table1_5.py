@@ -42,11 +42,11 @@ class Table1And5(MovieLensExperiment):
     where = "Tables 1 and 5"
 
     def counts(self, results, name, alpha):
-        """Whether a method keeps the paper's rules in some run."""
+        """Check whether a method keeps the paper's rules in some run."""
         return _gates.within_rules(results, name_arm(name, alpha)).any()
 
     def lower(self, results, names, others, alphas=None, number="loss", among=1):
-        """Whether a number of methods is lower than that of others (see `_gates`)."""
+        """Judge whether methods have a lower number than others (see `_gates`)."""
         return _gates.lower(
             results,
             [
@@ -120,7 +120,7 @@ class Table1And5(MovieLensExperiment):
         )
 
     def better_wins(self, results, others, number):
-        """Whether a better gate is lower than others for each alpha.
+        """Judge whether a better gate is lower than others for each alpha.
 
         If two gates may be the better one, what is true of one only is undecided.
         """
@@ -132,7 +132,7 @@ class Table1And5(MovieLensExperiment):
         return all_hold(judged)
 
     def no_winner(self, results, gates):
-        """Whether no static gate is lower than the other two for every alpha."""
+        """Judge whether no static gate is lower than the other two for every alpha."""
         wins = [all_hold([self.lower(results, [n], {*gates} - {n})]) for n in gates]
         # That a gate is not lower refutes that it wins.
         return all_hold({True: False, False: True, NIL: True}.get(w, w) for w in wins)
@@ -276,7 +276,7 @@ class Table1And5(MovieLensExperiment):
 
 
 def counted(judged):
-    """How many comparisons came out how, as text."""
+    """The number of comparisons with each outcome, as text."""
     judged = [all_hold([each]) for each in judged]
     words = {True: "lower", False: "not lower", NIL: NIL, INADMISSIBLE: INADMISSIBLE}
     words[None] = "undecided"
@@ -284,7 +284,7 @@ def counted(judged):
 
 
 def at_least(count, judged):
-    """Whether so many comparisons hold; `None` if the undecided ones matter."""
+    """Judge whether `count` comparisons hold; `None` if the undecided ones matter."""
     held, rest = judged.count(True), [j for j in judged if j in (None, INADMISSIBLE)]
     if held >= count:
         return True

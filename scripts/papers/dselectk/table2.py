@@ -73,7 +73,7 @@ class Table2(Experiment):
     units: int = preset(50, smoke=2)  # Of an expert's dense layers.
     towers: tuple[int, ...] = preset((50, 50), smoke=(2,))
     batch_size: int = preset(32, paper=256, smoke=48)
-    # What is tuned; a single value is not.
+    # Tuned, if there are several values.
     learning_rates: tuple[float, ...] = preset(
         (0.01, 1e-3), paper=(0.01, 1e-3, 1e-4, 1e-5)
     )
@@ -284,7 +284,7 @@ def arm_name(dataset, method):
 
 
 def _judge(copy, data, method, shape):
-    """What a trained model comes to."""
+    """The numbers of a trained model: errors, gates, and whether it is admissible."""
     scores, gates = _gates.look_at(copy.model, data.validation.x, chunk=500)
     predictions, numbers = _gates.look_at(copy.model, data.test.x, chunk=500)
     found = task_numbers(predictions, data.test.y) | numbers
@@ -292,7 +292,7 @@ def _judge(copy, data, method, shape):
     found["admissible"] = _gates.is_admissible(gates, method, shape)
     if _gates.is_followed(method):
         # Records are from before the first step and after every one (on JAX, after
-        # every epoch). Until the next record is what the last one says.
+        # every epoch). A record counts until the next one.
         history = gate_history(copy)["mmoe"]
         found |= _gates.cost(history["weights"][:-1], history.get("binary"))
     return found
@@ -337,7 +337,7 @@ def as_in_table_4(results, dataset, start):
 
 
 def below(results, dataset, others, numbers, name=STATIC):
-    """Whether numbers of static DSelect-k are lower than those of others.
+    """Judge whether numbers of static DSelect-k are lower than those of others.
 
     Numbers are tuples of a name, and of the factor and slack of `_gates.lower`.
     """

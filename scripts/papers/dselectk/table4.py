@@ -25,7 +25,7 @@ class Table4(MovieLensExperiment):
     where = "Table 4"
 
     def is_as_early(self, results, alpha):
-        """Whether S(Z) is binary as early in every run, as a share of the steps."""
+        """Judge whether S(Z) is binary as early as in the paper, in every run."""
         share = STEPS[alpha]
         if share / 100 * self.num_steps < 1:
             why = f"{share} % of our {self.num_steps} steps are less than one."
@@ -43,7 +43,7 @@ class Table4(MovieLensExperiment):
         return format_mean(*mean_and_error(self.ratios(results, alpha, start)))
 
     def more_flops(self, results, alpha, start):
-        """Whether training takes more FLOPS than Top-k, or less, as in the paper."""
+        """Judge whether training takes more, or fewer, FLOPS than Top-k, by `FLOPS`."""
         sign = 1 if FLOPS[alpha] > 1 else -1
         gap = gap_of(sign * (self.ratios(results, alpha, start) - 1))
         return all_positive([gap], sign * (FLOPS[alpha] - 1))

@@ -1,4 +1,4 @@
-"""What Tables 1 and 2, on census data, have in common."""
+"""Common parts of Tables 1 and 2, on census data."""
 
 import abc
 import dataclasses
@@ -171,7 +171,7 @@ class Census(Experiment, abc.ABC):
             **label_correlation(data, copy.seed),
         }
 
-    # What the pages say.
+    # Methods for the pages.
 
     def ranked(self, results, *without):
         """The methods by the mean of the main task, from the lowest."""
@@ -184,7 +184,7 @@ class Census(Experiment, abc.ABC):
         return f"{', '.join(both)}; difference {results.gap(arm, other, self.main)}."
 
     def is_above(self, results, arms, others, slack=0.0, known=True):
-        """Whether all means are above others by more than chance and luck in tuning.
+        """Judge whether means are above others by more than chance and luck in tuning.
 
         Half of the paper's differences, if it is `known`, decides what is nil. Seeds do
         not make up for luck: where it sets an error, they would not decide.
@@ -432,7 +432,7 @@ def in_best_run(results, arm):
 
 
 def luck_of_trials(results):
-    """How much better the trials of the settings taken were than the reported runs."""
+    """Differences by method: reported runs minus the trials of the chosen settings."""
     found = {}
     for arm in results.experiment.methods:
         trials = results.of(arm, tuning=True)

@@ -1,4 +1,4 @@
-"""What the figures on synthetic data share: data, models, runs and curves."""
+"""Data, models, runs and curves of the figures on synthetic data."""
 
 import dataclasses
 import functools
@@ -160,7 +160,7 @@ def build(model, shared_units, learning_rate):
 
 
 def read(history):
-    """What is kept of the history of a run: squared errors, as means over the tasks."""
+    """Squared errors from the history of a run, as means over the tasks."""
     curve = [float(f"{loss / 2:.4g}") for loss in history["val_task_loss"]]
     train_loss = history["task_loss"][-1] / 2
     return {"loss": curve[-1], "train_loss": train_loss, "curve": curve}
@@ -172,7 +172,7 @@ def median(values):
 
 
 def is_trend(results, arms):
-    """Whether the loss falls from the first arm to the last.
+    """Judge whether the loss falls from the first arm to the last.
 
     Neighbours may be too close to tell apart, but not the wrong way round.
     """

@@ -123,5 +123,5 @@ def bars(results, arm):
 
 
 def off(results):
-    """How far the correlation of linear labels is from the cosine."""
+    """The largest difference of the correlation of linear labels and the cosine."""
     return np.abs(curve(results, LINEAR) - cosines(results)).max()

@@ -28,7 +28,7 @@ class Fig4(ThreeModels):
     where = "Figure 4"
 
     def by_model(self, write):
-        """What `write` says of the arms of each model, from low to high correlation."""
+        """Texts of `write` for the arms of each model, from low to high correlation."""
         return "; ".join(
             ", ".join(write(arm_of(model, p)) for p in self.ordered) + f" ({model})"
             for model in MODELS
@@ -40,7 +40,7 @@ class Fig4(ThreeModels):
         return of_draws(results, results.differences(*arms, "loss"))
 
     def change(self, results, model, less=None):
-        """How much worse a model is at the lowest correlation than at the highest.
+        """The loss of a model at the lowest correlation minus that at the highest.
 
         With `less`, a model, the change of that is subtracted, seed by seed.
         """

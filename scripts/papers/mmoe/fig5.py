@@ -22,7 +22,7 @@ class Fig5(ThreeModels):
     where = "Figure 5"
 
     def each(self, results, write):
-        """What `write` says of the losses of each model at each correlation."""
+        """Texts of `write` for the losses of each model at each correlation."""
         texts = (
             ", ".join(f"{write(losses(results, m, p))} ({m})" for m in MODELS)
             + f" at p = {p:g}"

@@ -32,7 +32,7 @@ _load = functools.lru_cache(maxsize=1)(datasets.recommender_sim)
 
 @dataclasses.dataclass(frozen=True)
 class Fig6(Experiment):
-    """How the softmax gates of two tasks spread their weight over the experts."""
+    """Weights of the softmax gates of two tasks over the experts."""
 
     name = "mmoe-fig6"
     title = "the softmax gates of an engagement and of a satisfaction task"
@@ -186,7 +186,7 @@ class Fig6(Experiment):
 
 
 def gate_numbers(weights):
-    """What the gates of two tasks do over examples, of an array (examples, 2, n)."""
+    """Statistics of the gates of two tasks, of their weights (examples, 2, n)."""
     means = weights.mean(axis=0)
     low, high = np.percentile(weights, SHOWN, axis=0)
     entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum(axis=-1)

@@ -93,7 +93,7 @@ class Table3(Experiment):
     def run(self, arm, jobs):
         data = _load(self.num_train, self.num_test, self.num_test)
         data = only_tasks(data, TASKS)
-        # What is measured after every epoch: tuning does not see the test data.
+        # Data of the measures after each epoch: tuning does not see the test data.
         measured = data.validation if jobs[0].is_trial else data.test
         fixed = {"learning_rate": self.learning_rates[0]}
         runs = train_jobs(
@@ -305,14 +305,14 @@ def served(results, backend):
 
 
 def slower(results, backend, arm, other=SHARED):
-    """How much more time than another method serving takes: a `Gap` of the share."""
+    """The extra time of serving, relative to another method: a `Gap` of the share."""
     times = served(results, backend)
     mine, its = (np.array(times[each][BATCH]) for each in (arm, other))
     return gap_of(mine / its - 1)
 
 
 def read(history, variance):
-    """What is kept of the history of a run, with the variance of the labels."""
+    """The numbers of a run from its history and the variance of the labels."""
     areas = [float(f"{area:.6g}") for area in history["val_engagement_AUC"]]
     errors = history["val_engagement_mean_squared_error"]
     return {

@@ -1,4 +1,4 @@
-"""What the pages of SMEAR say of accuracies and of routing."""
+"""Claims and tables of SMEAR's pages on accuracies and on routing."""
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def routing_of(results, arm):
 
 
 def has_routing(results, arm):
-    """Whether an arm has a router."""
+    """Check whether an arm has a router."""
     runs = results.of(arm)
     return bool(runs) and all(runs[0].numbers["routing"])
 
@@ -108,5 +108,5 @@ def entropy(weights):
 
 
 def in_use(results, arm):
-    """How many experts are in use in each layer, `(seeds, layers)`."""
+    """The number of experts in use in each layer, `(seeds, layers)`."""
     return 2.0 ** entropy(routing_of(results, arm).mean(axis=-2))

@@ -98,7 +98,7 @@ class DomainComparison(Experiment):
 
     @property
     def shared(self):
-        """What all routers share."""
+        """The adapters that all routers share."""
         steps = self.epochs * -(-self.num_experts * self.num_train // self.batch_size)
         return _routers.Adapters(self.num_experts, self.units, steps, gates=self.gates)
 

@@ -13,7 +13,7 @@ from papers.smear._backbone import copies
 
 DROPOUT = 0.1  # Of experts, where the paper found it beneficial (Appendix C).
 WITH_DROPOUT = ("SMEAR", "SMEAR 2x", "Top-k", "top-2")
-# Single experts, and what of all experts together they match.
+# Single experts, by what they match of all experts together.
 SINGLE = {"1x compute": "compute", "1x parameters": "parameters"}
 
 # The rows of Table 3: final accuracy on DomainNet, and its standard deviation over
@@ -45,9 +45,9 @@ ABLATED = (
 OURS = ("top-2",)  # Not in the paper.
 # Of a GPU, for one experiment of the paper (Appendix A).
 HOURS = {"GLUE": 108, "DomainNet": 11}
-# What merges the parameters of experts; the others mix their outputs.
+# Routers that merge the parameters of experts; the others mix their outputs.
 MERGING = ("SMEAR", "SMEAR 2x", "Latent Skills", "Adamix")
-# What routers look at that do not look at the features.
+# Inputs of routers that do not see the features.
 ROUTED_BY = {"Tag": "domain", "Latent Skills": "domain", "Hash": "id"}
 
 
@@ -57,7 +57,7 @@ def base_of(router):
 
 
 def num_experts_of(router, num_experts):
-    """How many experts a router has if the others have so many."""
+    """The number of experts of a router, if that of the others is `num_experts`."""
     return 2 * num_experts if router == "SMEAR 2x" else num_experts
 
 
@@ -145,7 +145,7 @@ class Adapters:
         return gates[base]()
 
     def routing_network(self, router, features):
-        """What is between the layer's input and the gate."""
+        """The layers between the layer's input and the gate, or `None`."""
         if router in ROUTED_BY:
             return None
         pooling = keras.layers.GlobalAveragePooling1D()
@@ -178,7 +178,7 @@ class Adapters:
         return CopiedExperts(moe) if self.copied else moe
 
     def apply(self, router, inputs, x, number):
-        """What the routed layer of that number makes of `x`; see `inputs_of`."""
+        """Apply the routed layer of that number to `x`; see `inputs_of`."""
         layer, key = self.layer(router, x.shape[-1], number), ROUTED_BY.get(router)
         return layer((x, inputs[key]) if key else x)
 
@@ -200,7 +200,7 @@ class Adapters:
             passes = self.gate(router, 0).max_experts(True) or n
         total = passes * 4 * positions * features * units
         if base_of(router) in ("SMEAR", "SMEAR 2x"):
-            # What does not depend on the image is merged once for all.
+            # The merge does not depend on the image, and is done once.
             total += 4 * n * features * units
         if router == "DSelect-k":
             # One selector: its bits, and its share, which is always one.

@@ -31,7 +31,7 @@ from papers.smear._routers import ROUTERS
 T5, RESNET = "T5-GLUE", "ResNet-DomainNet"
 BASE = "SMEAR"  # What times are relative to.
 UNROUTED = ("1x compute", "1x parameters", "Adamix", "Hash", "Tag")
-# What the paper trains by estimated gradients; DSelect-k was not stable on texts.
+# Trained by estimated gradients in the paper; DSelect-k was not stable on texts.
 DISCRETE = {
     T5: ("Top-k", "ST-Gumbel", "REINFORCE"),
     RESNET: ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k"),
@@ -319,13 +319,13 @@ def ratios(results, setting, routers):
 
 
 def faster(results, setting, router, other):
-    """Whether a router is faster than another."""
+    """Judge whether a router is faster than another."""
     arms = f"{setting}, {other}", f"{setting}, {router}"
     return results.gap(*arms, "ratio").is_positive()
 
 
 def extra(results, setting, router):
-    """How much more time than SMEAR a router takes."""
+    """The extra time of a router, relative to SMEAR."""
     return gap_of(results.values(f"{setting}, {router}", "ratio") - 1)
 
 

@@ -34,7 +34,7 @@ MOST = 5.0  # So many experts in use, of six, or more, are "most".
 
 @dataclasses.dataclass(frozen=True)
 class Fig3(DomainComparison):
-    """How SMEAR routes the domains; see `DomainComparison`."""
+    """The routing of the domains by SMEAR; see `DomainComparison`."""
 
     name = "smear-fig3"
     title = "mean routing distributions of the domains, ResNet-DomainNet"
@@ -156,14 +156,14 @@ def used(results, arm):
 
 
 def weight_of_two(results, arm):
-    """What share of a domain's weight two experts have in two layers; the highest."""
+    """The highest share of a domain's weight that two experts have, in two layers."""
     weights = np.sort(routing_of(results, arm), axis=-1)[..., -2:].sum(-1)
     # The same domain in two layers.
     return np.sort(weights, axis=1)[:, -2:].min(axis=1).max(axis=-1).mean()
 
 
 def used_by_two(results, arm):
-    """How many experts two domains have in use, or more."""
+    """The number of experts that at least two domains have in use."""
     return np.sort(2.0 ** entropy(routing_of(results, arm)).mean(axis=1))[:, -2].mean()
 
 
@@ -179,13 +179,13 @@ def alone(results, arm):
 
 
 def apart(results, arm, pairs):
-    """How far the domains of some pairs are apart, on average, `(seeds, layers)`."""
+    """The mean distance of the domains of some pairs, `(seeds, layers)`."""
     one, other = np.array([[DOMAINS.index(each) for each in pair] for pair in pairs]).T
     return distance(routing_of(results, arm))[..., one, other].mean(axis=-1)
 
 
 def parted(results, arm):
-    """How much more domains differ that are not alike, by seed."""
+    """The distance of unlike domains minus that of domains that are alike, by seed."""
     return (apart(results, arm, OTHERS) - apart(results, arm, PAIRS)).mean(axis=1)
 
 

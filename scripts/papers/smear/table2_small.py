@@ -354,7 +354,7 @@ class Table2Small(Experiment):
 
 
 def apart(results, arm):
-    """How far a router tells the tasks apart, by layer, as cells."""
+    """The mean distance of the tasks' routing, by layer, as cells."""
     found = _claims.distance(_claims.routing_of(results, arm))
     pairs = found[..., ~np.eye(len(GLUE), dtype=bool)]
     return [f"{value:.2f}" for value in pairs.mean(axis=-1).mean(axis=0)]
@@ -389,13 +389,13 @@ def favourites(results, arm):
 
 
 def distinct(results, arm):
-    """How many experts are a favourite, `(seeds, layers)`."""
+    """The number of experts that are the favourite of a task, `(seeds, layers)`."""
     found = favourites(results, arm)
     return np.apply_along_axis(lambda tasks: len(set(tasks)), -1, found)
 
 
 def used_by_task(results, arm):
-    """How many experts each task has in use, `(seeds, layers, tasks)`."""
+    """The number of experts that each task has in use, `(seeds, layers, tasks)`."""
     return 2.0 ** _claims.entropy(_claims.routing_of(results, arm))
 
 
@@ -406,14 +406,20 @@ def of_tasks(values, layers, *tasks):
 
 
 def share_alike(results, arm):
-    """How often tasks that are alike have one favourite where most have their own."""
+    """The share of runs in which tasks that are alike share a favourite.
+
+    By the layer in which most tasks have one of their own.
+    """
     layers = distinct(results, arm).argmax(axis=1)
     found = of_tasks(favourites(results, arm), layers, "rte", "mrpc", "mnli")
     return (found == found[:, :1]).all(axis=1).mean()
 
 
 def share_apart(results, arm):
-    """How often two tasks have favourites of their own where most share one."""
+    """The share of runs in which two tasks have their own favourites.
+
+    By the layer in which most tasks share one.
+    """
     layers = distinct(results, arm).argmin(axis=1)
     every = of_tasks(favourites(results, arm), layers, *GLUE)
     both = of_tasks(favourites(results, arm), layers, "stsb", "sst2")
@@ -421,13 +427,13 @@ def share_apart(results, arm):
 
 
 def used_by_mnli(results, arm):
-    """How many experts MNLI has in use where most tasks share one."""
+    """The number of experts that MNLI has in use where most tasks share one."""
     layers = distinct(results, arm).argmin(axis=1)
     return of_tasks(used_by_task(results, arm), layers, "mnli").mean()
 
 
 def seen_by(router, texts, first):
-    """What a router's model sees; the ids of the examples begin with `first`."""
+    """The inputs of a router's model; the ids of the examples begin with `first`."""
     found = {"words": texts.words}
     if key := _routers.ROUTED_BY.get(router):
         ids = np.arange(len(texts.tasks), dtype="int32")[:, None] + first
