@@ -175,7 +175,7 @@ def fastest(found):
 
 
 def faster_lists(found):
-    """A table of cases in which a list of layers is faster than a bank."""
+    """The number of workloads in which a list of layers is faster than a bank."""
     texts = []
     for backend, title in BACKENDS.items():
         banks = (workload["forms"]["bank"] for workload in found[backend].values())
