@@ -1,6 +1,7 @@
 """Train parts with XLA, where variables of int32 are on another device.
 
-    python two_devices.py FIRST EVERY  trains one of so many, from the first on
+    python two_devices.py EVERY FIRST...  trains a model of each EVERY-th part, from
+                                          the first on, and one from each other first
 
 TensorFlow has no such variables on a GPU, and XLA refuses those of another device.
 Here, a second device of the processor stands for the GPU. A script, since devices have
@@ -60,12 +61,21 @@ def is_of_a_shape(shape):
 def train(share):
     """Train, and compare predictions with those without XLA."""
     model, places = every_part(share)
-    x = data(13)
-    y = np.ones((13, model.output.shape[-1]), "float32")
     model.compile(keras.optimizers.SGD(1e-3), "mse", jit_compile=True)
+    x = data(8)
+    # The same batch twice. With a smaller one behind, the size of all is unknown.
+    rows = [*range(8), *range(8), 0]
+    several = {name: value[rows] for name, value in x.items()}
+    y = np.ones((len(rows), model.output.shape[-1]), "float32")
     settings = {"batch_size": 8, "verbose": 0}
-    log = model.fit(x, y, epochs=2, callbacks=[DecideGates(0.5)], **settings)
-    x, y = {name: value[:8] for name, value in x.items()}, y[:8]
+    log = model.fit(
+        *(several, y),
+        epochs=2,
+        steps_per_epoch=1,
+        shuffle=False,
+        callbacks=[DecideGates(0.5)],
+        **settings,
+    )
     predicted, outputs = model.predict(x, **settings), numpy(model(x))
     differences = np.abs(predicted - outputs).max(axis=0)
     traced = tf.function(model).get_concrete_function(
@@ -74,7 +84,6 @@ def train(share):
     )
     return {
         "losses": log.history["loss"],
-        "evaluated": [model.evaluate(x, y, **settings), np.mean((outputs - y) ** 2)],
         "steps": sorted({int(w) for w in model.weights if w.name == "step"}),
         "differences": {name: differences[at].max() for name, at in places.items()},
         "on the host": on_the_host(traced.graph),
@@ -89,6 +98,7 @@ if __name__ == "__main__":
     )
     place_variables()
     keras.utils.set_random_seed(0)
+    every, *firsts = map(int, sys.argv[1:])
     with tf.device(GPU):
-        found = train(slice(int(sys.argv[1]), None, int(sys.argv[2])))
+        found = [train(slice(first, None, every)) for first in firsts]
     sys.stdout.write(json.dumps(found, default=float) + "\n")
