@@ -82,9 +82,3 @@ def test_two_processes_of_jax_train_as_one(eight):
     for found in run("eight_devices.py", [address, "0"], [address, "1"]):
         assert difference(found, eight["alone"]) <= 2e-6
         assert "spans non-addressable" in found["refused"]
-
-
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="Workers are TensorFlow's.")
-def test_two_workers_of_tensorflow_train_as_one_process():
-    addresses = free_addresses(2)
-    assert max(run("two_workers.py", [*addresses, "0"], [*addresses, "1"])) <= 1e-6
