@@ -140,7 +140,7 @@ docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
 
 docs-check: browser docs $(VENV)/.test ## build the site and read it in a browser
-	DOCS_SITE=$(SITE) KERAS_BACKEND=tensorflow $(BIN)/python -m pytest tests/docs
+	DOCS_SITE=$(SITE) KERAS_BACKEND=tensorflow $(BIN)/python -m pytest tests/docs/test_site.py
 
 browser: # say so if the browser is missing, which docs-check needs
 	@$(HAS_BROWSER) || { echo "Chromium and chromedriver are not installed:" \
