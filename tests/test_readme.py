@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 TENSORFLOW_ONLY = ("docs/serving.md", "docs/tabular.md")
 # Of many steps, which take longer than to trace one.
-TRACED = ("README.md", "docs/quickstart.md", "docs/replicate.md", "docs/experiments.md")
+TRACED = ("README.md", "docs/quickstart.md", "docs/replicate.md")
 # Of commands and the framework in scripts/, which know no backend.
 OF_SCRIPTS = ("docs/experiments.md", "docs/papers.md")
 
@@ -38,19 +38,25 @@ def pages():
     return [path for path in paths if any(blocks(path))]
 
 
-def shortened(fit):
-    """Training for four epochs of five steps: more run no other line of a page."""
+def shortened(method):
+    """`fit` or `evaluate` of two batches: more run no other line of a page.
 
-    @functools.wraps(fit)  # With its signature.
+    Two epochs take the place of more than four.
+    """
+
+    @functools.wraps(method)  # With its signature.
     def short(*arguments, **named):
-        given = inspect.signature(fit).bind(*arguments, **named).arguments
-        rows = 5 * given.get("batch_size", 32)
+        call = inspect.signature(method).bind(*arguments, **named)
+        given = call.arguments
+        rows = 2 * (given.get("batch_size") or 32)
         if given.get("y") is not None:
             for name in {"x", "y", "sample_weight"} & {*given}:
                 given[name] = keras.tree.map_structure(
                     lambda data: data if data is None else data[:rows], given[name]
                 )
-        return fit(**given | {"epochs": min(given.get("epochs", 1), 4)})
+        if given.get("epochs", 1) > 4:
+            given["epochs"] = 2
+        return method(*call.args, **call.kwargs)
 
     return short
 
@@ -61,7 +67,7 @@ def shortened(fit):
     [
         pytest.param(
             page,
-            marks=[pytest.mark.backend_independent] * (page in OF_SCRIPTS)
+            marks=[pytest.mark.on_torch] * (page in OF_SCRIPTS)
             + [pytest.mark.traced] * (page in TRACED),
         )
         for page in pages()
@@ -71,7 +77,8 @@ def shortened(fit):
 def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib").use("agg")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(keras.Model, "fit", shortened(keras.Model.fit))
+    for name in ("fit", "evaluate"):
+        monkeypatch.setattr(keras.Model, name, shortened(getattr(keras.Model, name)))
     if page in TENSORFLOW_ONLY and keras.backend.backend() != "tensorflow":
         pytest.skip("TensorFlow exports models, and looks up strings.")
     if page == "docs/recipes.md":
