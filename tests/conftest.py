@@ -79,13 +79,22 @@ BACKEND_INDEPENDENT = (
     "papers/test_pages.py",
     "plots/",
     "scripts/test_reproduce.py",
-    "scripts/test_table_training.py",
-    "studies/test_census.py",
-    "studies/test_ranking.py",
     "test_import.py",
     "test_methods_page.py",
     "test_registry.py",
     "test_toy_gate.py",
+)
+# Tests of the same kind that train: of torch, which neither traces nor compiles. Tests
+# whose `skipif` names their backends are left out, and so are `..._on_every_backend`.
+ON_TORCH = (
+    "docs/test_call_path.py",
+    "papers/test_copied_experts.py::test_the_copied_form_is_timed",
+    "scripts/test_reproduce.py::test_gates_of_a_module_are_compared",
+    "scripts/test_table_training.py",
+    "studies/test_census.py",
+    "studies/test_collapse.py",
+    "studies/test_demo.py",
+    "studies/test_ranking.py",
 )
 # Tests that take long come first, so that no worker runs one alone at the end.
 LONGEST = (
@@ -102,15 +111,31 @@ LONGEST = (
 )
 
 
+def runs_on_torch(item, place):
+    """Check whether a test is of torch alone, by its marker or by `ON_TORCH`."""
+    if item.get_closest_marker("on_torch"):
+        return True
+    listed = f"{place}::{item.name}".startswith(ON_TORCH)
+    return listed and not item.get_closest_marker("skipif")
+
+
 def pytest_collection_modifyitems(items):
     """Order the tests, and mark those whose result does not depend on the backend."""
+    import keras
+
+    elsewhere = pytest.mark.skip(
+        reason="It knows no backend, and `make test-backends` runs it on torch."
+    )
 
     def place(item):
         return item.path.relative_to(pathlib.Path(__file__).parent).as_posix()
 
     for item in items:
         everywhere = item.name.partition("[")[0].endswith("on_every_backend")
-        if place(item).startswith(BACKEND_INDEPENDENT) and not everywhere:
+        if runs_on_torch(item, place(item)) and not everywhere:
+            if keras.backend.backend() != "torch":
+                item.add_marker(elsewhere)
+        elif place(item).startswith(BACKEND_INDEPENDENT) and not everywhere:
             item.add_marker(pytest.mark.backend_independent)
     items.sort(key=lambda item: not place(item).startswith(LONGEST))
 

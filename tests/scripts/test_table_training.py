@@ -98,7 +98,6 @@ def test_a_parquet_file_of_numbers_trains_on_every_backend(tmp_path, capsys, gat
     assert tasks["calibration"] > 0
 
 
-@pytest.mark.traced  # Many steps take longer one by one.
 def test_targets_of_numbers_are_predicted_in_their_units(tmp_path, capsys):
     path, out = tmp_path / "homes.csv", tmp_path / "run"
     rng = np.random.default_rng(0)
@@ -108,7 +107,8 @@ def test_targets_of_numbers_are_predicted_in_their_units(tmp_path, capsys):
     frame.loc[:40, "price"] = np.nan
     frame.to_csv(path, index=False)
     options = ["--table", str(path), "--targets", "price", "sold", "--quiet"]
-    options += ["--epochs", "30", "--units", "8", "--batch-size", "32"]
+    options += ["--epochs", "8", "--units", "8", "--batch-size", "64"]
+    options += ["--learning-rate", "0.05"]
     train.main([*options, "--num-nonzeros", "2", "--out", str(out)])
     shown = capsys.readouterr().out
     assert "price: numbers from 1" in shown

@@ -5,17 +5,14 @@ import pathlib
 import re
 
 import demo
-import pytest
 
 from experiments import Job, Results
 from experiments.experiment import TRIAL_SEED
 from studies.demo import DECAYS, RATES, Demo, multiplications, problem_of
 
 ROOT = pathlib.Path(__file__).parents[2]
-pytestmark = pytest.mark.backend_independent
 
 
-@pytest.mark.traced
 def test_the_demo_compares_errors_and_costs(tmp_path, capsys, monkeypatch):
     from studies import demo as study
 
