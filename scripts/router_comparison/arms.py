@@ -49,6 +49,8 @@ class Arm:
         experts: `"bank"`, or a single expert, `"one"` or `"wide"`.
         training: `"mixture"`, `"annealed"` with a softmax whose temperature falls,
             `"merged"` experts, or `"losses"` of single experts.
+        dense: The part of the training in which all experts run; it counts for the
+            cost alone.
     """
 
     make: Callable
@@ -59,6 +61,7 @@ class Arm:
     tag: str | None = None
     experts: str = "bank"
     training: str = "mixture"
+    dense: float = 0.0
 
 
 def fixed(tag, **options):
@@ -87,7 +90,8 @@ def dense_first(k):
         # The gate is dense up to its step MANY.
         return [(gate.step, MANY - round(own * steps))]
 
-    return Arm(make, k, PARTS, lambda *_: {"balance": STRENGTHS[0]}, start)
+    dense = float(np.mean(PARTS))
+    return Arm(make, k, PARTS, lambda *_: {"balance": STRENGTHS[0]}, start, dense=dense)
 
 
 def narrowing(own, done):
@@ -103,6 +107,7 @@ def by_losses(k):
         PARTS,
         lambda own, done: {"sharpness": max(0.0, 1 - done / own)},
         training="losses",
+        dense=1.0,
     )
 
 
@@ -124,6 +129,7 @@ ARMS = {
         own=PARTS,
         set=lambda own, done: {"temperature": 0.02 ** min(1.0, done / own)},
         training="annealed",
+        dense=1.0,
     ),
     SWITCH: Arm(
         lambda settings: SwitchGate(
@@ -156,6 +162,7 @@ ARMS = {
         2,
         PARTS,
         narrowing,
+        dense=1.0,
     ),
     # With the factor of the paper, 1.2, all experts are lost in so few steps.
     "ReMoE": Arm(
@@ -163,6 +170,7 @@ ARMS = {
         2,
         (1e-8, 1e-5),
         start=first_l1,
+        dense=1.0,
     ),
     "loss-free balancing": Arm(
         lambda settings: BalancedGate(2, settings.schedule("bias_rate")),

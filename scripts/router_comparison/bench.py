@@ -64,8 +64,13 @@ def load(problem, seed, folder):
     return PROBLEMS[problem].load(seed, folder)
 
 
-def multiplications(arm, inputs, num_experts, outputs, hidden=0):
-    """The multiplications for serving an example.
+def multiplications(arm, inputs, num_experts, outputs, hidden=0, training=False):
+    """The multiplications for serving an example, or for a step of training with it.
+
+    In training, a product of a layer has two more in the backward pass, for the
+    gradients of its kernel and of its inputs; those of the model need none. Experts
+    without weight do not run, as with `dispatch`. Losses, penalties and the optimizer
+    are left out.
 
     Args:
         arm: The name of an arm.
@@ -73,17 +78,25 @@ def multiplications(arm, inputs, num_experts, outputs, hidden=0):
         num_experts: The number of experts.
         outputs: The number of outputs of the last layer.
         hidden: The units of a hidden layer of the router.
+        training: Whether to count training, forward and backward.
     """
     arm = ARMS[arm]
-    expert, last = inputs * UNITS, UNITS * outputs
+    # Products with the inputs of the model, and others.
+    first, later = (2, 3) if training else (1, 1)
+    expert, last = first * inputs * UNITS, later * UNITS * outputs
     if arm.experts != "bank":
         return (num_experts if arm.experts == "wide" else 1) * (expert + last)
-    router = inputs * num_experts
-    if hidden:
-        router = (inputs + num_experts) * hidden
     if arm.tag:
-        router = 0
+        return expert + last
+    router = first * inputs * num_experts
+    if hidden:
+        router = (first * inputs + later * num_experts) * hidden
     if arm.training == "merged":
-        return router + num_experts * (expert + UNITS) + expert + last
-    k = arm.k or num_experts
-    return router + k * expert + (k > 1) * k * UNITS + last
+        parameters = (inputs + 1) * UNITS
+        return router + later * num_experts * parameters + expert + last
+    run = arm.k or num_experts
+    if training:
+        run = arm.dense * num_experts + (1 - arm.dense) * run
+        if arm.training == "losses":
+            return router + run * (expert + last)
+    return router + run * (expert + later * UNITS) + last

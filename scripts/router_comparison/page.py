@@ -28,7 +28,7 @@ SHOWN = {kind: KINDS[kind] for kind in ("regions", "real")}
 FEWEST_DRAWS = 3  # For a verdict.
 # Learned routers that serve one or two experts.
 ROUTED = [name for name, arm in ARMS.items() if arm.k and not arm.tag]
-# By the number of experts at serving: those that cost as much or less.
+# By the number of experts at serving: ours, and those that cost as much or less.
 OURS = {1: "by losses, 1", 2: "by losses, 2"}
 RIVALS = {
     k: [
@@ -38,6 +38,32 @@ RIVALS = {
     ]
     for k in OURS
 }
+NOT_PACKAGED = *OURS.values(), "softmax, annealed", "ReMoE"
+IN_PACKAGE = [name for name in ROUTED if name not in NOT_PACKAGED]
+SIZES = 16, 8, 1  # Inputs, experts and outputs, for the costs.
+
+# By the number of experts at serving.
+RUN = {1: "runs one expert, 95 %", 2: "two", 0: "all"}
+TICKS = 0.1, 0.2, 0.5, 1, 2, 5, 10  # Of a long axis.
+
+WHICH = """\
+- **Which router?** Of the package's that run one or two experts, {regions} has the
+  lowest error where generated inputs have regions, and {real} on real tables. Intervals
+  do not part these from the first: {near_regions}; from the second: {near_real}."""
+WORTH = """\
+- **What is it worth?** With regions, {arm} has {regions} times the test error of one
+  expert, and on real tables {real}, at {serving:.1f} times its cost at serving and
+  {training:.1f} in training; one wide expert has {wide_regions} and {wide_real}, at
+  {wide:.1f} times both costs."""
+ENOUGH = """\
+- **When is one expert enough?** On {enough} of {problems} problems{names}; on {better},
+  the best router that runs one or two experts is better, but on {wider} of
+  these{wider_names}, a wide expert is as good: there width helps, and not routing."""
+
+SHORT = """\
+One expert is enough on {enough} of {problems} problems. On {better}, a router is
+better, but on {wider} of these a wide expert is as good."""
+IN_BLOCK = {"Top-2": "`TopKGate(2)`", SWITCH: "`SwitchGate`", WIDE: WIDE}
 
 
 def write(folder):
@@ -48,7 +74,9 @@ def write(folder):
         raise SystemExit(f"{folder} has no results of all routers on a problem.")
     (folder.parent / "images").mkdir(parents=True, exist_ok=True)
     picture = folder.parent / "images" / "routers.png"
-    style.save_figure(draw(rows_of(every)), picture, dpi=200)
+    rows = rows_of(every)
+    panels = {title: in_kind(rows, kind) for kind, title in SHOWN.items()}
+    style.save_figure(draw(panels), picture, dpi=200)
     path = folder.with_suffix(".md")
     write_whole(path, text(every))
     return path
@@ -71,15 +99,25 @@ def rows_of(every):
     ]
 
 
-def best_of(rows, arms):
-    """The test errors of the arm with the lowest validation error, for each draw."""
+def best_rows(rows, arms):
+    """The row of the arm with the lowest validation error, for each draw."""
     best: dict[tuple, Any] = {}
     for row in rows:
         key = row["problem"], row["draw"]
         known = row["arm"] in arms and row["objective"] is not None
         if known and (key not in best or row["objective"] < best[key]["objective"]):
             best[key] = row
-    return {key: row["test"] for key, row in best.items()}
+    return best
+
+
+def best_of(rows, arms):
+    """The test errors of the arm with the lowest validation error, for each draw."""
+    return {key: row["test"] for key, row in best_rows(rows, arms).items()}
+
+
+def in_kind(rows, kind):
+    """The rows of problems of a kind."""
+    return [row for row in rows if PROBLEMS[row["problem"]].kind == kind]
 
 
 def of_kind(errors, kind):
@@ -105,13 +143,26 @@ def enters(rows, k):
 
 def is_one_enough(rows, problem):
     """Whether one expert is as good as routers that run one or two: a word."""
-    found = only(best_of(rows, ROUTED), [problem])
-    alone = ratio(found, errors(rows, ONE))
-    if alone is None or len(found) < FEWEST_DRAWS:
+    return is_as_good(errors(rows, ONE), only(best_of(rows, ROUTED), [problem]))
+
+
+def does_width_do(rows, problem):
+    """Whether one wide expert is as good as routers that run one or two: a word."""
+    return is_as_good(errors(rows, WIDE), only(best_of(rows, ROUTED), [problem]))
+
+
+def is_as_good(own, rivals):
+    """Whether errors are as low as those of rivals, by the interval over the draws.
+
+    It is `"yes"` if the interval of the rivals' errors over them is above 0.98, `"no"`
+    if it is below, else `"undecided"`, as with fewer than `FEWEST_DRAWS` draws.
+    """
+    found = ratio(rivals, own)
+    if found is None or len(own.keys() & rivals.keys()) < FEWEST_DRAWS:
         return "undecided"
-    if alone.high < 0.98:
+    if found.high < 0.98:
         return "no"
-    return "yes" if alone.low > 0.98 else "undecided"
+    return "yes" if found.low > 0.98 else "undecided"
 
 
 def text(every):
@@ -126,7 +177,7 @@ def text(every):
     ]
     machines = [each for results in every.values() for each in results.environments]
     kinds = [PROBLEMS[name].kind for name in every]
-    rules = [rule(rows, k) for k in OURS]
+    rules, found = [rule(rows, k) for k in OURS], verdicts(rows)
     page = TEMPLATE.read_text(encoding="utf-8").format(
         problems=len(every),
         all_problems=len(PROBLEMS),
@@ -141,13 +192,71 @@ def text(every):
         rate_edge=np.mean([each["rate"] in (RATES[0], RATES[-1]) for each in taken]),
         decay_edge=np.mean([each["decay"] == DECAYS[-1] for each in taken]),
         routers=routers_table(rows),
-        by_problem=problems_table(rows),
-        enough=enough(rows),
+        by_problem=problems_table(rows, found),
+        answers=answers(rows, found),
+        enough=enough(found),
         rules="\n".join(rules),
         trainings=len(runs),
         machine=machines[-1],
     )
     return f"{MARK}\n{page}"
+
+
+def answers(rows, found):
+    """Three sentences: which router, what it is worth, when one expert is enough.
+
+    Args:
+        rows: The rows of `rows_of`.
+        found: Their `verdicts`.
+    """
+    one, wide = errors(rows, ONE), errors(rows, WIDE)
+    best = {kind: lowest(in_kind(rows, kind)) for kind in SHOWN}
+    arm = next((each[0] for each in best.values() if each), SWITCH)
+    which = {kind: listed(each[:1]) for kind, each in best.items()}
+    which |= {f"near_{kind}": listed(each[1:]) for kind, each in best.items()}
+    worth = {
+        name: ratio(of_kind(each, kind), one) or "an unknown number of"
+        for kind in SHOWN
+        for name, each in ((kind, errors(rows, arm)), (f"wide_{kind}", wide))
+    }
+    costs = {"serving": cost(arm), "training": cost(arm, training=True)}
+    alone, better, wider = named(found)
+    said = ENOUGH.format(
+        enough=len(alone),
+        problems=len(found),
+        names=f" ({', '.join(alone)})" if alone else "",
+        better=len(better),
+        wider=len(wider),
+        wider_names=f" ({', '.join(wider)})" if wider else "",
+    )
+    worth = WORTH.format(arm=listed([arm]), **worth, **costs, wide=cost(WIDE))
+    return "\n".join([WHICH.format(**which), worth, said])
+
+
+def block(rows):
+    """A table of few routers, and how often one expert is enough, for another page."""
+    one, lines = errors(rows, ONE), []
+    for arm, name in IN_BLOCK.items():
+        own = errors(rows, arm)
+        lines.append([name, *(str(ratio(of_kind(own, kind), one)) for kind in SHOWN)])
+    found = verdicts(rows)
+    enough, better, wider = map(len, named(found))
+    counts = {"enough": enough, "better": better, "wider": wider}
+    said = SHORT.format(problems=len(found), **counts)
+    return f"{table(['error / one expert', *SHOWN.values()], lines)}\n\n{said}"
+
+
+def lowest(rows):
+    """The package's router with the lowest error, and those not told from it."""
+    one = errors(rows, ONE)
+    found = {arm: own for arm in IN_PACKAGE if (own := errors(rows, arm))}
+    order = sorted(found, key=lambda arm: mean_ratio(found[arm], one))
+    return [arm for arm in order if ratio(found[arm], found[order[0]]).low <= 1]
+
+
+def listed(arms):
+    """The names of arms, which have commas."""
+    return ", ".join(f"*{arm}*" for arm in arms) or "none"
 
 
 def draws_of(rows):
@@ -170,15 +279,28 @@ def rule(rows, k):
     )
 
 
-def enough(rows):
-    """For which problems one expert is enough, as text."""
-    found = {}
-    for name in dict.fromkeys(row["problem"] for row in rows):
-        found.setdefault(is_one_enough(rows, name), []).append(name)
-    said = {"yes": "enough", "no": "not enough", "undecided": "undecided"}
-    parts = (
-        f"**{said[word]}**: {', '.join(found[word])}" for word in said if word in found
+def verdicts(rows):
+    """For each problem, whether one expert is enough, and whether a wide one is."""
+    names = dict.fromkeys(row["problem"] for row in rows)
+    return {
+        name: (is_one_enough(rows, name), does_width_do(rows, name)) for name in names
+    }
+
+
+def named(found):
+    """The problems on which one is enough, is not, and of these, a wide one is."""
+    alone, better = (
+        [name for name in found if found[name][0] == word] for word in ("yes", "no")
     )
+    return alone, better, [name for name in better if found[name][1] == "yes"]
+
+
+def enough(found):
+    """For which problems one expert is enough, as text."""
+    parts = []
+    for word, said in (("yes", "enough"), ("no", "not enough"), ("undecided",) * 2):
+        if names := [name for name in found if found[name][0] == word]:
+            parts.append(f"**{said}**: {', '.join(names)}")
     return f"It is {'; '.join(parts)}."
 
 
@@ -188,56 +310,81 @@ def routers_table(rows):
     for arm in ARMS:
         if not (own := errors(rows, arm)):
             continue
+        costs = [f"{cost(arm, training=each):.1f}" for each in (False, True)]
         cells = [str(ratio(of_kind(own, kind), one) or "") for kind in SHOWN]
-        lines.append([arm, f"{cost(arm):.1f}", *cells])
-    return table(["router", "cost", *SHOWN.values()], lines)
+        lines.append([arm, *costs, *cells])
+    heads = ["router", "cost at serving", "in training", *SHOWN.values()]
+    return table(heads, lines)
 
 
-def cost(arm):
-    """The multiplications over those of one expert, with 16 inputs and one output."""
-    sizes = 16, 8, 1
-    return multiplications(arm, *sizes) / multiplications(ONE, *sizes)
+def cost(arm, sizes=SIZES, training=False):
+    """The multiplications of an arm over those of one expert."""
+    own, one = (multiplications(each, *sizes, training=training) for each in (arm, ONE))
+    return own / one
 
 
-def problems_table(rows):
+def problems_table(rows, found):
     """What routing and each number of experts are worth, on each problem."""
     one, lines, routed = errors(rows, ONE), [], best_of(rows, ROUTED)
     others = {k: best_of(rows, names) for k, names in RIVALS.items()}
-    for name in dict.fromkeys(row["problem"] for row in rows):
+    for name, words in found.items():
         given = [errors(rows, arm) for arm in (WIDE, KNOWN, "softmax", SWITCH)]
         cells = [mean_ratio(only(own, [name]), one) for own in [*given, routed]]
         ours = [ratio(only(errors(rows, OURS[k]), [name]), others[k]) for k in OURS]
         shown = [f"{each:.2f}" if each else "" for each in cells]
-        lines.append([name, *shown, *map(str, ours), is_one_enough(rows, name)])
+        lines.append([name, *shown, *map(str, ours), *words])
     head = ["problem", "wide", "known", "softmax", "Switch", "best router"]
-    return table([*head, *OURS.values(), "is one enough?"], lines)
+    return table([*head, *OURS.values(), "is one enough?", "is a wide one?"], lines)
 
 
-def draw(rows):
-    """Draw the errors over those of one expert, with a point for each problem."""
-    one, arms = errors(rows, ONE), [arm for arm in ARMS if arm != ONE]
+def draw(panels):
+    """Draw errors over those of one expert, with a point for each problem.
+
+    Args:
+        panels: A dict from titles to rows. The points of a single problem are its
+            draws.
+    """
+    rows = [row for own in panels.values() for row in own]
+    arms = [arm for arm in ARMS if arm != ONE and errors(rows, arm)]
+    part = int(len({row["problem"] for row in rows}) == 1)
     pyplot = style.import_pyplot()
-    size = {"figsize": (style.PAGE_WIDTH, 1.0 + 0.22 * len(arms))}
-    figure, axes = pyplot.subplots(1, 2, sharey=True, layout="constrained", **size)
-    for ax, (kind, title) in zip(axes, SHOWN.items(), strict=True):
+    size = {"figsize": (style.PAGE_WIDTH, 1.2 + 0.22 * len(arms))}
+    shared = {"sharey": True, "squeeze": False, "layout": "constrained"}
+    figure, axes = pyplot.subplots(1, len(panels), **shared, **size)
+    small = {"linestyle": "", "color": style.GREY, "markersize": 4}
+    for ax, (title, own) in zip(axes[0], panels.items(), strict=True):
+        one = errors(own, ONE)
         for place, arm in enumerate(arms):
-            own = of_kind(errors(rows, arm), kind)
-            if not (mean := ratio(own, one)):
+            found = errors(own, arm)
+            if not (mean := ratio(found, one)):
                 continue
-            color = style.COLORS[int(ARMS[arm].training == "losses")]
+            color = style.COLORS[list(RUN).index(experts_of(arm))]
             points = [
-                mean_ratio(only(own, [name]), one)
-                for name in dict.fromkeys(key[0] for key in own)
+                mean_ratio({key: found[key] for key in found if key[part] == each}, one)
+                for each in dict.fromkeys(key[part] for key in found)
             ]
-            ax.plot(points, [place] * len(points), "o", color=style.GREY, markersize=4)
+            ax.plot(points, [place] * len(points), "o", **small)
             ax.plot([mean.low, mean.high], [place] * 2, color=color, linewidth=2)
             ax.plot([mean.mean], [place], "o", color=color)
         ax.axvline(1, color=style.TEXT, linewidth=0.6)
         ax.set(xscale="log", ylim=(len(arms) - 0.5, -0.5))
-        ax.xaxis.set_major_locator(pyplot.FixedLocator((0.1, 0.2, 0.5, 1, 2, 5, 10)))
+        low, high = ax.get_xlim()
+        few = pyplot.MaxNLocator(5), pyplot.FixedLocator(TICKS)
+        ax.xaxis.set_major_locator(few[int(high > 5 * low)])
         ax.xaxis.set_major_formatter("{x:g}")
         ax.minorticks_off()
-        style.label(ax, "error / one expert", title=title)
+        style.label(ax, "test error / one expert", title=title)
         style.tidy_axes(ax, "x")
-    axes[0].set_yticks(range(len(arms)), arms)
+    first = axes[0, 0]
+    first.set_yticks(range(len(arms)), arms)
+    for color, text in zip(style.COLORS, RUN.values(), strict=False):
+        first.plot([], [], "-o", color=color, linewidth=2, label=text)
+    first.plot([], [], "o", label=("one problem", "one draw")[part], **small)
+    look = {"ncols": 4, "frameon": False, "fontsize": style.SMALL_FONT}
+    figure.legend(loc="outside upper center", columnspacing=1.0, **look)
     return figure
+
+
+def experts_of(arm):
+    """How many experts an arm runs at serving; 0 if it runs or merges all."""
+    return 0 if ARMS[arm].experts == "wide" else ARMS[arm].k or 0
