@@ -16,6 +16,11 @@ make the intervals narrower.
 
 compares a gate of your own, on problems, or with --mine on your table. Of the other
 gates, it takes the committed results of the problems.
+
+    python scripts/gatebench.py --mine TABLE.csv --targets price --per-example
+
+says whether gates that choose experts for each example are worth it on a table, or one
+expert is enough. It takes some minutes with JAX.
 """
 
 import dataclasses
@@ -57,7 +62,12 @@ def main(arguments=None):
         draws = options.draws or page.FEWEST_DRAWS
         asked = options.mine, options.targets, draws, out
         try:
-            path, text = mine.answer(*asked, options.epochs or 30, gates)
+            if options.per_example:
+                from router_comparison import mine as routers
+
+                path, text = routers.answer(*asked)
+            else:
+                path, text = mine.answer(*asked, options.epochs or 30, gates)
         except (ImportError, OSError, ValueError) as error:
             parser.exit(2, f"{parser.prog}: {error}\n")
         print(f"{text}\n\nWritten to {path}.")
@@ -108,13 +118,17 @@ def parse(arguments):
     add("--module", metavar="FILE", help="a .py file with a gate of your own, or GATES")
     add_backend(parser)
     add("--targets", nargs="+", metavar="NAME", help="its columns that are targets")
+    text = "ask --mine about gates that choose per example: 5 minutes with JAX"
+    add("--per-example", action="store_true", help=text)
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else arguments
     runs = ["--problems", "--data-dir"]
     if options.mine:
         refuse(parser, given, [*runs, "--pages-only"], "not for --mine.")
     else:
-        refuse(parser, given, ["--targets"], "for --mine.")
+        refuse(parser, given, ["--targets", "--per-example"], "for --mine.")
+    if options.per_example:
+        refuse(parser, given, ["--epochs", "--module"], "not for --per-example.")
     if options.pages_only:
         not_used = [*runs, "--draws", "--epochs", "--backend", "--module"]
         refuse(parser, given, not_used, "not for --pages-only, which trains nothing.")

@@ -736,6 +736,16 @@ def test_targets_that_are_texts_become_questions():
         (["--mine", "FILE", "--draws", "0"], "must be a positive integer, received 0"),
         (["--mine", "FILE", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
         (["--targets", "b"], "--targets is for --mine"),
+        (["--per-example"], "--per-example is for --mine"),
+        (
+            ["--mine", "FILE", "--per-example", "--epochs=3"],
+            "--epochs is not for --per",
+        ),
+        (
+            ["--mine", "FILE", "--per-example", "--module", "m"],
+            "--module is not for --p",
+        ),
+        (["--mine", "FILE", "--per-example", "--targets", "b"], "at least 10 labels"),
         (["--pages-only", "--draws", "2"], "--draws is not for --pages-only"),
     ],
 )

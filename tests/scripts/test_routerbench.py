@@ -4,6 +4,7 @@ import itertools
 import json
 import types
 
+import gatebench
 import keras
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from checks import assert_close
 from gate_comparison.statistics import Ratio, mean_ratio
 from helpers import gradient, numpy
 from keras import ops
-from router_comparison import arms, bench, page, problems, training
+from router_comparison import arms, bench, mine, page, problems, training
 from router_comparison.by_losses import free_energy, posterior_loss
 
 from experiments import Job
@@ -376,6 +377,135 @@ def test_the_picture_has_a_colour_for_the_experts_that_run():
     alone = page.draw({"mine": [r for r in rows if r["problem"] == "tag"]})
     assert alone.legends[0].get_texts()[-1].get_text() == "one draw"
     assert len(alone.axes) == 1
+
+
+def mine_rows(**tests):
+    """Rows of a table with one expert whose error is 1, on three draws."""
+    names = {"wide": "one wide expert", "top": "Top-2", "ours": "by losses, 1"}
+    rows = invented(mine.NAME, "one expert", [1.0] * 3)
+    for name, own in tests.items():
+        rows += invented(mine.NAME, names.get(name, name), own)
+    return rows
+
+
+def mine_said(sizes=(24, 8, 2), **tests):
+    """What is said about such a table, each part on one line."""
+    parts = mine.sentences(mine_rows(**tests), sizes)
+    return [" ".join(part.split()) for part in parts]
+
+
+@pytest.mark.backend_independent
+def test_mine_says_whether_one_expert_is_enough():
+    enough, *_ = mine_said(top=[1.0, 1.1, 1.1], wide=[1.0] * 3)
+    assert enough == (
+        "**One expert is enough here:** the best router by validation, Top-2, has "
+        "1.066 [1.00, 1.10] times its test error, at 2.5 times its cost at serving."
+    )
+    # (192 + 2 x (384 + 16) + 32) / (384 + 32) = 2.46.
+    worth, _, lines = mine_said(top=[0.8] * 3, wide=[0.9] * 3, Switch=[0.9] * 3)
+    assert worth == (
+        "**A router is worth it here: Top-2** has 0.800 [0.80, 0.80] times the test "
+        "error of one expert, at 2.5 times its cost at serving."
+    )
+    assert "| Top-2 | 0.800 [0.80, 0.80] | 2.5 | 2.4 |" in lines
+    assert "| one wide expert | 0.900 [0.90, 0.90] | 8.0 | 8.0 |" in lines
+    assert "| softmax | diverged | " in lines
+    width, *_ = mine_said(top=[0.8] * 3, wide=[0.7] * 3)
+    assert width == (
+        "**Width helps here, and not routing:** one expert as wide as all 8 has 0.700 "
+        "[0.70, 0.70] times the test error of one, at 8.0 times its cost. The best "
+        "router by validation, Top-2, has 0.800 [0.80, 0.80] times that error, at 2.5 "
+        "times that cost."
+    )
+    width, *_ = mine_said(top=[1.1] * 3, wide=[0.7] * 3)
+    assert width.startswith("**Width helps here, and not routing:**")
+    undecided, *_ = mine_said(top=[0.8, 1.0, 1.1], wide=[1.0] * 3)
+    assert undecided.startswith("**Undecided:** the best router by validation, Top-2,")
+    assert "More `--draws` than 3 may say whether it is worth it." in undecided
+
+
+@pytest.mark.backend_independent
+def test_mine_names_the_routers_that_validation_takes():
+    # Switch on the first draw, Top-2 on the others: (0.7 x 0.8 x 0.8)^(1/3).
+    said, *_ = mine_said(top=[0.8] * 3, Switch=[0.7, 0.9, 0.9])
+    assert "**A router is worth it here: Switch or Top-2** has 0.765" in said
+    assert "at 1.5 or 2.5 times its cost" in said
+    said, other, *_ = mine_said(top=[0.8] * 3, ours=[0.5] * 3)
+    assert "**A router is worth it here: by losses, 1** has 0.500" in said
+    assert other == (
+        "The package does not have by losses, 1. Of its own routers, the best by "
+        "validation, Top-2, has 0.800 [0.80, 0.80] times the error of one expert."
+    )
+
+
+@pytest.mark.backend_independent
+def test_mine_takes_the_setting_with_the_lowest_validation_error_of_each_draw(
+    monkeypatch,
+):
+    def train(problem, arm, tables, jobs, stages):
+        asked.append((arm, len(jobs), stages))
+        # The best rate and the error differ from draw to draw.
+        best = {0: 0.01, 1: 0.1}
+        return [
+            {
+                "objective": abs(np.log(job.settings["rate"] / best[job.seed]))
+                + job.settings["decay"],
+                "test": job.settings["rate"] if arm != "Top-2" else np.inf,
+                "stage": 1,
+            }
+            for job in jobs
+        ]
+
+    asked = []
+    monkeypatch.setattr(mine, "train", train)
+    rows = mine.compare(None, {0: None, 1: None})
+    assert asked == [(arm, 2 * 9, mine.STAGES) for arm in mine.ASKED]
+    assert [r["test"] for r in rows if r["arm"] == "one expert"] == [0.01, 0.1]
+    # What diverges has no row.
+    assert {row["arm"] for row in rows} == {*mine.ASKED} - {"Top-2"}
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    ("rows", "gaps", "text"),
+    [
+        (40, 0, r"at least 10 labels .* Received: 8 of 'y' in a part of 8 rows"),
+        # Only one row in ten has a label of z, and rows without labels are left out.
+        (200, 10, r"Received: \d of 'z' in a part of 40 rows"),
+    ],
+)
+def test_mine_refuses_a_table_with_few_labels(tmp_path, rows, gaps, text):
+    path = tmp_path / "t.csv"
+    z = [i % 7 if not gaps or i % gaps == 0 else "" for i in range(rows)]
+    lines = [f"{i % 13},{i % 5},{z[i]}" for i in range(rows)]
+    path.write_text("\n".join(["a,y,z", *lines, *["1,,"] * 100]) + "\n")
+    with pytest.raises(ValueError, match=text):
+        mine.answer(path, ["y", "z"], 1, tmp_path)
+    assert not list(tmp_path.glob("*.md"))
+
+
+@pytest.mark.traced
+def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys):
+    # With two arms, since XLA compiles two programs for each.
+    few = {"ASKED": (arms.ONE, "Top-2"), "RATES": (0.03,), "DECAYS": (0.1,)}
+    for name, value in {**few, "STAGES": 2}.items():
+        monkeypatch.setattr(mine, name, value)
+    monkeypatch.setattr(training, "STEPS", 2)
+    rng, path = np.random.default_rng(0), tmp_path / "t.csv"
+    x, kind = rng.normal(size=120), rng.choice(["red", "blue", "green"], 120)
+    lines = [f"{a:.3f};{b};{a:.3f};{b}" for a, b in zip(x, kind, strict=True)]
+    lines[:2] = [f";{kind[0]};1.0;", f"0.5;{kind[1]};;{kind[1]}"]
+    path.write_text("x;colour;y;kind\n" + "\n".join(lines) + "\n")
+    given = ["--mine", str(path), "--targets", "y", "kind", "--per-example"]
+    given += ["--draws", "1", "--out", str(tmp_path)]
+    assert gatebench.main([*given, "--backend", keras.backend.backend()]) == 0
+    text = (tmp_path / "routers.md").read_text()
+    # Of one draw, nothing follows.
+    assert text.startswith("# t.csv\n\n**Undecided:** the best router by validation,")
+    assert "Draws: 1, of 72 rows for training and 24 each" in " ".join(text.split())
+    assert "nan" not in text
+    assert (tmp_path / "routers.png").exists()
+    assert f"Written to {tmp_path / 'routers.md'}." in capsys.readouterr().out
 
 
 @pytest.mark.backend_independent
