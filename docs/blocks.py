@@ -267,6 +267,13 @@ def gatebench():
     return page.block(results.read(ROOT / "docs" / "gatebench")["rows"])
 
 
+def routers():
+    """The errors of a few routers, over that of one expert."""
+    from router_comparison import page
+
+    return page.block(page.rows_of(page.read(page.COMMITTED)))
+
+
 def latency():
     """Milliseconds of one example, by each method to call a model, on each backend."""
     rows, about, forms = [], {}, {}
@@ -364,7 +371,11 @@ PAGES = {
     "docs/compared.md": {
         name: functools.partial(study, name) for name in ("ranking", "census")
     },
-    "docs/choosing.md": {"many_tasks": many_tasks, "gatebench": gatebench},
+    "docs/choosing.md": {
+        "many_tasks": many_tasks,
+        "gatebench": gatebench,
+        "routers": routers,
+    },
     "README.md": {"speedup": speedup, "demo": functools.partial(study, "demo")},
     "docs/performance.md": {"performance": performance, "labels": labels},
     "docs/measurements.md": {"plain": against_plain},
