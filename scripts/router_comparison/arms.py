@@ -1,15 +1,12 @@
 """The routers that are compared, and the settings of each."""
 
-import dataclasses
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 from gate_comparison.rivals import BalancedGate, ReLUGate
 
 from dselectk_keras.baselines import TagGate
 from dselectk_keras.gates import DSelectKGate, SoftmaxGate, SwitchGate, TopKGate
 from dselectk_keras.regularizers import ImportanceRegularizer, SwitchLoadRegularizer
+from experiments import Arm
 
 RATES = (0.003, 0.01, 0.03, 0.1)
 DECAYS = (0.0, 0.1, 1.0, 5.0)
@@ -32,41 +29,41 @@ def nothing(*_):
     return {}
 
 
-@dataclasses.dataclass(frozen=True)
-class Arm:
-    """A way to route, and its own settings.
+def router(
+    make,
+    k: int | None = 1,
+    own=(None,),
+    change=nothing,
+    start=nothing,
+    tag=None,
+    architecture="mixture",
+    dense=0.0,
+):
+    """An arm with a router.
 
     Args:
         make: A function of `Settings` that returns a gate.
         k: The number of experts at serving: the others' weights go to the k largest.
             `None` is all.
         own: The values of its own setting.
-        set: A function of the own setting and the part of the training that has passed
-            that returns settings by name.
+        change: A function of the own setting and the part of the training that has
+            passed that returns settings by name.
         start: A function of the gate, the own setting and the number of steps that
             returns pairs of a variable and its first value.
         tag: What the gate reads instead of inputs: `"region"`, `"hash"` or `"none"`.
-        experts: `"bank"`, or a single expert, `"one"` or `"wide"`.
-        training: `"mixture"`, `"annealed"` with a softmax whose temperature falls,
-            `"merged"` experts, or `"losses"` of single experts.
+        architecture: `"mixture"`, `"annealed"` with a softmax whose temperature falls,
+            `"merged"` experts, `"losses"` of single experts, or a single expert,
+            `"one"` or `"wide"`.
         dense: The part of the training in which all experts run; it counts for the
             cost alone.
     """
-
-    make: Callable
-    k: int | None = 1
-    own: tuple = (None,)
-    set: Callable = nothing
-    start: Callable[..., Any] = nothing
-    tag: str | None = None
-    experts: str = "bank"
-    training: str = "mixture"
-    dense: float = 0.0
+    more = {"k": k, "change": change, "start": start, "tag": tag, "dense": dense}
+    return Arm(make, architecture, per_example=True, space={"own": own}, more=more)
 
 
 def fixed(tag, **options):
     """An arm whose router is not trained."""
-    return Arm(lambda _: TagGate(), tag=tag, **options)
+    return router(lambda _: TagGate(), tag=tag, **options)
 
 
 def setting(name, others=None):
@@ -91,7 +88,9 @@ def dense_first(k):
         return [(gate.step, MANY - round(own * steps))]
 
     dense = float(np.mean(PARTS))
-    return Arm(make, k, PARTS, lambda *_: {"balance": STRENGTHS[0]}, start, dense=dense)
+    return router(
+        make, k, PARTS, lambda *_: {"balance": STRENGTHS[0]}, start, dense=dense
+    )
 
 
 def narrowing(own, done):
@@ -101,12 +100,12 @@ def narrowing(own, done):
 
 def by_losses(k):
     """The temperature of the losses rises to infinity."""
-    return Arm(
+    return router(
         lambda _: SoftmaxGate(),
         k,
         PARTS,
         lambda own, done: {"sharpness": max(0.0, 1 - done / own)},
-        training="losses",
+        architecture="losses",
         dense=1.0,
     )
 
@@ -118,35 +117,35 @@ def first_l1(gate, own, steps):  # noqa: ARG001
 
 ONE, WIDE, KNOWN = "one expert", "one wide expert", "known regions"
 SWITCH, SMEAR = "Switch", "SMEAR"
-ARMS = {
-    ONE: fixed("none", experts="one"),
-    WIDE: fixed("none", experts="wide"),
+ROUTERS = {
+    ONE: fixed("none", architecture="one"),
+    WIDE: fixed("none", architecture="wide"),
     KNOWN: fixed("region"),
     "hash": fixed("hash"),
-    "softmax": Arm(lambda _: SoftmaxGate(), k=None),
-    "softmax, annealed": Arm(
+    "softmax": router(lambda _: SoftmaxGate(), k=None),
+    "softmax, annealed": router(
         lambda _: SoftmaxGate(),
         own=PARTS,
-        set=lambda own, done: {"temperature": 0.02 ** min(1.0, done / own)},
-        training="annealed",
+        change=lambda own, done: {"temperature": 0.02 ** min(1.0, done / own)},
+        architecture="annealed",
         dense=1.0,
     ),
-    SWITCH: Arm(
+    SWITCH: router(
         lambda settings: SwitchGate(
             weights_regularizer=SwitchLoadRegularizer(settings.schedule("balance"))
         ),
         own=STRENGTHS,
-        set=setting("balance"),
+        change=setting("balance"),
     ),
     "Top-1, dense first": dense_first(1),
-    SMEAR: Arm(lambda _: SoftmaxGate(normalize=True), k=None, training="merged"),
-    "Top-2": Arm(
+    SMEAR: router(lambda _: SoftmaxGate(normalize=True), k=None, architecture="merged"),
+    "Top-2": router(
         lambda settings: TopKGate(2, weights_regularizer=balanced(settings)),
         2,
         STRENGTHS,
         setting("balance"),
     ),
-    "Top-2, noisy": Arm(
+    "Top-2, noisy": router(
         lambda settings: TopKGate(
             2, settings.schedule("noise"), load_reg=settings.schedule("balance")
         ),
@@ -155,7 +154,7 @@ ARMS = {
         setting("balance", {"noise": 1.0}),
     ),
     "Top-2, dense first": dense_first(2),
-    "DSelect-2, recipe": Arm(
+    "DSelect-2, recipe": router(
         lambda settings: DSelectKGate(
             2, gamma=settings.schedule("gamma"), reduction="mean"
         ),
@@ -165,14 +164,14 @@ ARMS = {
         dense=1.0,
     ),
     # With the factor of the paper, 1.2, all experts are lost in so few steps.
-    "ReMoE": Arm(
+    "ReMoE": router(
         lambda _: ReLUGate(2, growth=1.01, balanced=True),
         2,
         (1e-8, 1e-5),
         start=first_l1,
         dense=1.0,
     ),
-    "loss-free balancing": Arm(
+    "loss-free balancing": router(
         lambda settings: BalancedGate(2, settings.schedule("bias_rate")),
         2,
         (0.001, 0.01),

@@ -11,7 +11,7 @@ import re
 from typing import ClassVar
 
 from experiments import Experiment
-from router_comparison.arms import ARMS, DECAYS, KNOWN, RATES
+from router_comparison.arms import DECAYS, KNOWN, RATES, ROUTERS
 from router_comparison.problems import PROBLEMS
 from router_comparison.training import UNITS, train
 
@@ -42,11 +42,13 @@ class Routers(Experiment):
     def arms(self):
         """The arms; where regions are not known, without those of known regions."""
         has_regions = PROBLEMS[self.problem].kind in ("regions", "images")
-        return {name: arm for name, arm in ARMS.items() if has_regions or name != KNOWN}
+        return {
+            name: arm for name, arm in ROUTERS.items() if has_regions or name != KNOWN
+        }
 
     def space(self, arm):
         """The rates and decays that all arms share, and the own setting."""
-        return {"rate": RATES, "decay": DECAYS, "own": self.arms[arm].own}
+        return {"rate": RATES, "decay": DECAYS, **super().space(arm)}
 
     def run(self, arm, jobs):
         """Train an arm, once for each job."""
@@ -80,23 +82,24 @@ def multiplications(arm, inputs, num_experts, outputs, hidden=0, training=False)
         hidden: The units of a hidden layer of the router.
         training: Whether to count training, forward and backward.
     """
-    arm = ARMS[arm]
+    arm = ROUTERS[arm]
     # Products with the inputs of the model, and others.
     first, later = (2, 3) if training else (1, 1)
     expert, last = first * inputs * UNITS, later * UNITS * outputs
-    if arm.experts != "bank":
-        return (num_experts if arm.experts == "wide" else 1) * (expert + last)
-    if arm.tag:
+    if arm.architecture in ("one", "wide"):
+        return (num_experts if arm.architecture == "wide" else 1) * (expert + last)
+    if arm.more["tag"]:
         return expert + last
     router = first * inputs * num_experts
     if hidden:
         router = (first * inputs + later * num_experts) * hidden
-    if arm.training == "merged":
+    if arm.architecture == "merged":
         parameters = (inputs + 1) * UNITS
         return router + later * num_experts * parameters + expert + last
-    run = arm.k or num_experts
+    run = arm.more["k"] or num_experts
     if training:
-        run = arm.dense * num_experts + (1 - arm.dense) * run
-        if arm.training == "losses":
+        dense = arm.more["dense"]
+        run = dense * num_experts + (1 - dense) * run
+        if arm.architecture == "losses":
             return router + run * (expert + last)
     return router + run * (expert + later * UNITS) + last

@@ -17,7 +17,7 @@ from experiments import Job
 from experiments.files import write_whole
 from experiments.pages import table
 from router_comparison import page
-from router_comparison.arms import ARMS, ONE, SMEAR, SWITCH, WIDE
+from router_comparison.arms import ONE, ROUTERS, SMEAR, SWITCH, WIDE
 from router_comparison.problems import SIZES, Problem
 from router_comparison.training import BATCH_SIZE, STEPS, UNITS, train
 
@@ -132,14 +132,14 @@ def compare(problem, tables):
         problem: A `Problem`.
         tables: A dict of its `Table` by seed.
     """
-    jobs = {
-        arm: [
-            Job(seed, {"rate": rate, "decay": decay, "own": ARMS[arm].own[0]})
-            for seed in tables
-            for rate, decay in itertools.product(RATES, DECAYS)
+    jobs = {}
+    for arm in ASKED:
+        own, *_ = ROUTERS[arm].space["own"]
+        grid = itertools.product(tables, RATES, DECAYS)
+        jobs[arm] = [
+            Job(seed, {"rate": rate, "decay": decay, "own": own})
+            for seed, rate, decay in grid
         ]
-        for arm in ASKED
-    }
     total, rows = sum(map(len, jobs.values())), []
     bar = keras.utils.Progbar(
         total, unit_name="training", verbose=int(sys.stdout.isatty())

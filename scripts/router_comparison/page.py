@@ -11,7 +11,16 @@ from experiments import Results
 from experiments.files import write_whole
 from experiments.pages import MARK, table
 from experiments.search import best_settings
-from router_comparison.arms import ARMS, DECAYS, KNOWN, ONE, RATES, SMEAR, SWITCH, WIDE
+from router_comparison.arms import (
+    DECAYS,
+    KNOWN,
+    ONE,
+    RATES,
+    ROUTERS,
+    SMEAR,
+    SWITCH,
+    WIDE,
+)
 from router_comparison.bench import Routers, multiplications
 from router_comparison.problems import PROBLEMS
 from router_comparison.training import BATCH_SIZE, STEPS, UNITS
@@ -27,14 +36,18 @@ KINDS = {
 SHOWN = {kind: KINDS[kind] for kind in ("regions", "real")}
 FEWEST_DRAWS = 3  # For a verdict.
 # Learned routers that serve one or two experts.
-ROUTED = [name for name, arm in ARMS.items() if arm.k and not arm.tag]
+ROUTED = [
+    name for name, arm in ROUTERS.items() if arm.more["k"] and not arm.more["tag"]
+]
 # By the number of experts at serving: ours, and those that cost as much or less.
 OURS = {1: "by losses, 1", 2: "by losses, 2"}
 RIVALS = {
     k: [
         name
-        for name, arm in ARMS.items()
-        if arm.training != "losses" and name not in (KNOWN, WIDE) and (arm.k or 9) <= k
+        for name, arm in ROUTERS.items()
+        if arm.architecture != "losses"
+        and name not in (KNOWN, WIDE)
+        and (arm.more["k"] or 9) <= k
     ]
     for k in OURS
 }
@@ -307,7 +320,7 @@ def enough(found):
 def routers_table(rows):
     """Cost and error of each arm, over those of one expert."""
     one, lines = errors(rows, ONE), []
-    for arm in ARMS:
+    for arm in ROUTERS:
         if not (own := errors(rows, arm)):
             continue
         costs = [f"{cost(arm, training=each):.1f}" for each in (False, True)]
@@ -345,7 +358,7 @@ def draw(panels):
             draws.
     """
     rows = [row for own in panels.values() for row in own]
-    arms = [arm for arm in ARMS if arm != ONE and errors(rows, arm)]
+    arms = [arm for arm in ROUTERS if arm != ONE and errors(rows, arm)]
     part = int(len({row["problem"] for row in rows}) == 1)
     pyplot = style.import_pyplot()
     size = {"figsize": (style.PAGE_WIDTH, 1.2 + 0.22 * len(arms))}
@@ -387,4 +400,5 @@ def draw(panels):
 
 def experts_of(arm):
     """How many experts an arm runs at serving; 0 if it runs or merges all."""
-    return 0 if ARMS[arm].experts == "wide" else ARMS[arm].k or 0
+    router = ROUTERS[arm]
+    return 0 if router.architecture == "wide" else router.more["k"] or 0

@@ -14,7 +14,7 @@ from dselectk_keras.gates.record import recording
 from dselectk_keras.ops import keep_top_k, softmax
 from dselectk_keras.program import Program
 from experiments.settings import Settings
-from router_comparison.arms import ARMS, FIRST
+from router_comparison.arms import FIRST, ROUTERS
 from router_comparison.by_losses import free_energy, posterior_loss
 
 UNITS = 16  # Of an expert.
@@ -53,14 +53,14 @@ class Model(keras.Model):
         self.numbers = Settings(**FIRST)
         n = sizes.num_experts
         number, units = {"one": (1, UNITS), "wide": (1, n * UNITS)}.get(
-            arm.experts, (n, UNITS)
+            arm.architecture, (n, UNITS)
         )
-        bank = DenseExperts(number, [units]), arm.make(self.numbers)
+        bank = DenseExperts(number, [units]), arm.gate(self.numbers)
         options: Any = {"per_example": True}
-        if sizes.hidden and not arm.tag:
+        if sizes.hidden and not arm.more["tag"]:
             hidden = keras.layers.Dense(sizes.hidden, "relu")
             options["routing_network"] = hidden
-        if arm.training == "merged":
+        if arm.architecture == "merged":
             self.layer = SmearExperts(*bank, **options)
         else:
             self.layer = MoE(*bank, dispatch=False, **options)
@@ -74,20 +74,20 @@ class Model(keras.Model):
         """Compute the outputs, or where single experts are trained, those of each."""
         x, tags = inputs
         arm, calls, routed = self.arm, [], ()
-        if arm.tag:
-            routed = (tags[:, TAGS.index(arm.tag)],)
+        if tag := arm.more["tag"]:
+            routed = (tags[:, TAGS.index(tag)],)
         with recording(calls.append):
             mixture = self.layer(x, *routed, training=training)
-        if arm.training == "merged":
+        if arm.architecture == "merged":
             return self.head(mixture)
         routing, experts = calls[-1].routing, calls[-1].experts
-        if training and arm.training == "losses":
+        if training and arm.architecture == "losses":
             return self.head(experts), ops.log_softmax(routing.logits)
         weights = routing.weights
-        if training and arm.training == "annealed":
+        if training and arm.architecture == "annealed":
             weights = softmax(routing.logits / self.numbers.numbers["temperature"])
-        if not training and arm.k:
-            weights = keep(weights, arm.k)
+        if not training and (k := arm.more["k"]):
+            weights = keep(weights, k)
         return self.head(ops.einsum("bn,bnu->bu", weights, experts))
 
     def compute_loss(self, x=None, y: Any = None, y_pred: Any = None, *_, **__):
@@ -150,7 +150,7 @@ def first_state(arm, sizes, seed):
 def build(arm, sizes, seed):
     """A compiled model, with the weights of a seed."""
     keras.utils.set_random_seed(seed)
-    model = Model(ARMS[arm], sizes)
+    model = Model(ROUTERS[arm], sizes)
     model((np.zeros((1, sizes.inputs), "float32"), np.zeros((1, len(TAGS)), "int32")))
     optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.0)
     # Only the kernels of the experts and of the last layer decay.
@@ -209,7 +209,7 @@ def _train(arm, sizes, tables, jobs, stages):
     starts = [first_state(arm, sizes, job.seed) for job in jobs]
     state = keras.tree.map_structure(lambda *each: np.concatenate(each), *starts)
     gate, own = model.layer.gate, [job.settings["own"] for job in jobs]
-    firsts = [ARMS[arm].start(gate, each, total) for each in own]
+    firsts = [ROUTERS[arm].more["start"](gate, each, total) for each in own]
     for pairs in zip(*firsts, strict=True):
         (variable, _), *_ = pairs
         values = np.array([value for _, value in pairs], variable.dtype)
@@ -235,7 +235,7 @@ def _train(arm, sizes, tables, jobs, stages):
 def _settings(arm, job, done):
     """The settings of a job after a part of the training."""
     own = {"rate": job.settings["rate"] * falling(done), "decay": job.settings["decay"]}
-    return {**FIRST, **own, **ARMS[arm].set(job.settings["own"], done)}
+    return {**FIRST, **own, **ROUTERS[arm].more["change"](job.settings["own"], done)}
 
 
 def _values(model, settings):

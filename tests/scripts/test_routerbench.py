@@ -128,7 +128,7 @@ def test_a_domain_has_the_classes_in_an_order_of_its_own(monkeypatch):
 def test_all_arms_have_the_same_rates_and_decays():
     for has_regions, problem in ((True, "tag"), (False, "adult")):
         routers = bench.Routers(problem=problem)
-        assert set(routers.arms) == set(arms.ARMS) - (
+        assert set(routers.arms) == set(arms.ROUTERS) - (
             set() if has_regions else {arms.KNOWN}
         )
         for arm in routers.arms:
@@ -140,17 +140,19 @@ def test_all_arms_have_the_same_rates_and_decays():
 
 
 def test_settings_change_in_the_parts_of_the_training():
-    narrowing, losses = arms.ARMS["DSelect-2, recipe"].set, arms.by_losses(1).set
+    change = {name: arm.more["change"] for name, arm in arms.ROUTERS.items()}
+    narrowing, losses = change["DSelect-2, recipe"], change["by losses, 1"]
     assert [narrowing(0.6, done)["gamma"] for done in (0, 0.3, 0.45, 0.6, 1)] == (
         pytest.approx([3, 3, 0.3, 0.03, 0.03])
     )
     sharpness = [losses(0.6, done)["sharpness"] for done in (0, 0.3, 0.6, 1)]
     assert sharpness == pytest.approx([1, 0.5, 0, 0])
-    annealed = arms.ARMS["softmax, annealed"].set
+    annealed = change["softmax, annealed"]
     temperatures = [annealed(0.5, done)["temperature"] for done in (0, 0.25, 0.5, 1)]
     assert temperatures == pytest.approx([1, 0.02**0.5, 0.02, 0.02])
     gate = types.SimpleNamespace(step="step")
-    assert arms.dense_first(1).start(gate, 0.3, 100) == [("step", arms.MANY - 30)]
+    start = arms.dense_first(1).more["start"]
+    assert start(gate, 0.3, 100) == [("step", arms.MANY - 30)]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +216,7 @@ def test_training_a_deeper_router_needs_no_gradient_of_the_inputs():
 SIZES = training.Sizes(3, (False, True), 4, 0, 0)
 
 
-@pytest.mark.parametrize("arm", arms.ARMS)
+@pytest.mark.parametrize("arm", arms.ROUTERS)
 def test_every_arm_runs_its_experts_at_serving(arm):
     model = training.build(arm, SIZES, 0)
     x = np.random.default_rng(0).normal(size=(6, 3)).astype("float32")
@@ -530,7 +532,7 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bench, "train", train)
     few = (arms.ONE, arms.WIDE, arms.KNOWN, arms.SWITCH, arms.SMEAR)
     few = (*few, *page.OURS.values())
-    monkeypatch.setattr(bench, "ARMS", {name: arms.ARMS[name] for name in few})
+    monkeypatch.setattr(bench, "ROUTERS", {name: arms.ROUTERS[name] for name in few})
     monkeypatch.setattr(bench, "RATES", arms.RATES[-2:])
     monkeypatch.setattr(bench, "DECAYS", arms.DECAYS[:1])
     for name in ("tag", "adult"):
