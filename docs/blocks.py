@@ -262,9 +262,9 @@ def many_tasks():
 
 def gatebench():
     """The ratios of errors on the problems of GateBench."""
-    from gate_comparison import page, results
+    from gate_comparison import bench, page
 
-    return page.block(results.read(ROOT / "docs" / "gatebench")["rows"])
+    return page.block(bench.rows_of(bench.read(bench.COMMITTED)))
 
 
 def routers():

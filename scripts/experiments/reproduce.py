@@ -65,7 +65,9 @@ def reproduce(
                 found = experiment.run(arm, jobs)
                 seconds = (time.perf_counter() - began) / len(jobs)
                 for job, numbers in zip(jobs, found, strict=True):
-                    run = Run(arm, *job, numbers, seconds, tuning=job.is_trial)
+                    settings = numbers.pop("settings", job.settings)
+                    of = {"seconds": seconds, "tuning": job.is_trial}
+                    run = Run(arm, job.seed, settings, numbers, **of)
                     results.add(run, around)
         if progress:
             ran, seconds = (

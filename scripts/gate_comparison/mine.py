@@ -1,6 +1,5 @@
-"""Whether the choice of experts matters on the data of a user's table."""
+"""A page that says if the choice of experts matters on a user's table."""
 
-import dataclasses
 import pathlib
 
 import keras
@@ -9,19 +8,29 @@ import pandas as pd
 from user_table import as_float32, read_columns
 
 from dselectk_keras.plots import style
+from experiments import reproduce
 from experiments.files import write_whole
 from experiments.pages import table
 from gate_comparison import own as own_gates
-from gate_comparison.arms import ARMS, BY_FIT, NUM_CHOICES, RECIPE, always
-from gate_comparison.comparison import compare
-from gate_comparison.page import BEST, CONTROL, FIT, SIDE_BY_SIDE, draw, verdict
+from gate_comparison.arms import (
+    BEST,
+    BY_FIT,
+    CONTROL,
+    GATES,
+    NUM_CHOICES,
+    RECIPE,
+    selectors,
+    static,
+)
+from gate_comparison.bench import Gates, rows_of
+from gate_comparison.page import FIT, SIDE_BY_SIDE, draw, verdict
 from gate_comparison.problems import Problem
 from gate_comparison.statistics import errors, luck, mean_ratio, random_errors, ratio
 from gate_comparison.tables import as_numbers, split_rows
 
 CHOSEN = FIT, SIDE_BY_SIDE, RECIPE, "Top-k, noisy", "shared bottom, pruned"
 DENSE = "softmax", "shared bottom, wide"
-RATES, DECAYS = (0.01, 0.03, 0.1), (0.0, 0.3, 1.0)
+GRID = {"rates": (0.01, 0.03, 0.1), "decays": (0.0, 0.3, 1.0)}
 MOST_CLASSES = 12
 # Tasks are in one group if the experts that they share are this part of all their own.
 OVERLAP = 0.5
@@ -60,19 +69,20 @@ def answer(path, targets, draws, folder, epochs=30, own=None):
     binary = [set(column.dropna()) == {0, 1} for _, column in y.items()]
     x = as_numbers(frame.drop(columns=targets))
     tables = [split_rows(x, y.to_numpy(), binary, seed) for seed in range(draws)]
-    problem = Problem("mine", lambda seed, _: tables[seed], epochs=epochs)
-    known = {name: ARMS[name] for name in (*CHOSEN, *DENSE, "random")}
+    about = {"epochs": epochs, "real": True, "name": "mine", **GRID}
+    problem = Problem("mine", lambda seed, _: tables[seed], **about)
+    known = {name: GATES[name] for name in (*CHOSEN, *DENSE, "random")}
     arms, seen = (own or {}) | known, {}
 
-    def note(trainer, run):
+    def note(trainer, job):
         weights = keras.ops.convert_to_numpy(trainer.gate.expert_weights())
-        seen[run.draw, run.given] = weights > 0
+        seen[job.seed, *job.settings.values()] = weights > 0
 
     # Before the last epoch, when the choice is final.
-    arms[FIT] = dataclasses.replace(arms[FIT], events=always(BY_FIT | {1.0: note}))
-    rows = compare(problem, range(draws), ".", arms, rates=RATES, decays=DECAYS)
-    rows = [{"problem": "mine", **row} for row in rows]
-    best = [seen[r["draw"], tuple(r["setting"])] for r in rows if r["arm"] == FIT]
+    arms[FIT] = static(selectors, events=BY_FIT | {1.0: note})
+    results = reproduce(Gates(problem=problem, compared=arms, seeds=draws))
+    rows = rows_of([results])
+    best = [seen[run.seed, *run.settings.values()] for run in results.of(FIT)]
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     picture, page = folder / "mine.png", folder / "mine.md"
@@ -110,10 +120,10 @@ def as_labels(frame):
 
 
 def sentences(rows, names, chosen):
-    """What the rows say: parts of a page.
+    """Parts of a page about the rows.
 
     Args:
-        rows: The rows of `compare`.
+        rows: See `rows_of`.
         names: The names of the tasks.
         chosen: The experts that were chosen by fit, for each draw booleans (tasks, n).
     """

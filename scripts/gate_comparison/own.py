@@ -11,12 +11,11 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.gates.selector_gate import SelectorGate
 from experiments.own_module import gates_of, read_module
 from experiments.pages import table
-from gate_comparison.arms import ARMS, CHOICES, FORMS, Arm, always, decide
+from gate_comparison.arms import CHOICES, GATES, decide, static
 from gate_comparison.statistics import errors, mean_ratio, ratio
-from gate_comparison.training import Form
 
-KNOWN = {*ARMS, *(f"best {name}" for name in CHOICES)}
-RIVALS = "chosen by fit", "DSelect-k, recipe", "Top-k, noisy", "softmax", "random"
+KNOWN = {*GATES, *CHOICES}
+SHOWN = "chosen by fit", "DSelect-k, recipe", "Top-k, noisy", "softmax", "random"
 CHECKED = 2, 4, 300  # Experts to choose, experts, and steps.
 
 FIRST = """\
@@ -41,13 +40,11 @@ def read_arms(name):
             )
         gate = check(arm, make, module.__file__)
         most = gate.max_experts(once_decided=True)
-        form, has_selectors = f"own gate {arm}", isinstance(gate, SelectorGate)
-        FORMS[form] = Form(
-            lambda k, _, settings, make=make: make(k, settings.num_steps)
+        arms[arm] = static(
+            lambda k, _, settings, make=make: make(k, settings.num_steps),
+            events={0.5: decide} if isinstance(gate, SelectorGate) else {},
+            dense=most is None or most > CHECKED[0],
         )
-        events = always({0.5: decide} if has_selectors else {})
-        is_dense = most is None or most > CHECKED[0]
-        arms[arm] = Arm(form, events, dense=is_dense)
     return arms
 
 
@@ -96,7 +93,7 @@ def names_of(rows):
 
 
 def sentences(rows):
-    """What rows say about a user's gates: parts of a page, none without such gates."""
+    """Parts of a page about a user's gates; none without such gates."""
     parts = []
     for arm in names_of(rows):
         own = errors(rows, arm)
@@ -104,11 +101,11 @@ def sentences(rows):
             parts.append(NEVER.format(arm=arm, count=never, all=len(own)))
             continue
         cost, lines = errors(rows, arm, "multiplications"), []
-        for other in RIVALS:
+        for other in SHOWN:
             if others := errors(rows, other):
                 costs = mean_ratio(cost, errors(rows, other, "multiplications"))
                 lines.append([other, str(ratio(own, others)), f"{costs:.0%}"])
-        error = ratio(own, errors(rows, RIVALS[0]))
+        error = ratio(own, errors(rows, SHOWN[0]))
         soft = mean_ratio(cost, errors(rows, "softmax", "multiplications"))
         parts.append(FIRST.format(arm=arm, error=error, cost=soft))
         parts += [TABLE, table([f"{arm} over", "error", "cost"], lines)]

@@ -34,12 +34,12 @@ PROPERTIES = [
 
 
 def is_installed(package):
-    """Whether a package is there; `None` is no package."""
+    """True if a package is there; `None` is no package."""
     return package is None or importlib.util.find_spec(package) is not None
 
 
 def how_to_install(*packages):
-    """What to do if packages are not there."""
+    """Say how to install packages that are not there."""
     named = ", ".join(f"`{package}`" for package in dict.fromkeys(packages))
     return (
         f"The data must be installed with {named}. Received: no such package. Run in a "

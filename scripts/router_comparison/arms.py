@@ -1,7 +1,7 @@
 """The routers that are compared, and the settings of each."""
 
 import numpy as np
-from gate_comparison.rivals import BalancedGate, ReLUGate
+from gate_comparison.other_gates import BalancedGate, ReLUGate
 
 from dselectk_keras.baselines import TagGate
 from dselectk_keras.gates import DSelectKGate, SoftmaxGate, SwitchGate, TopKGate

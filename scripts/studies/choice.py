@@ -49,17 +49,16 @@ class Choice(Experiment):
 
     def run(self, arm, jobs):
         """Train on all draws, with each setting of the grid."""
-        from gate_comparison.arms import Arm, always
-        from gate_comparison.comparison import compare
+        from gate_comparison.arms import selectors, static
+        from gate_comparison.bench import Gates
         from gate_comparison.problems import PROBLEMS
 
-        _, problem, way = self.arms[arm]
-        draws = [job.seed for job in jobs]
-        compared = {way: Arm("selectors", always(ways()[way]))}
-        found = compare(PROBLEMS[problem], draws, self.data_dir, compared, **GRID)
-        rows = {row["draw"]: row for row in found}
-        kept = "setting", "test", "untuned"
-        return [{name: rows[draw][name] for name in kept} for draw in draws]
+        _, name, way = self.arms[arm]
+        problem = dataclasses.replace(PROBLEMS[name], **GRID)
+        compared = {way: static(selectors, events=ways()[way])}
+        bench = Gates(problem=problem, compared=compared, data_dir=self.data_dir)
+        kept = "settings", "test", "untuned"
+        return [{key: row[key] for key in kept} for row in bench.run(way, jobs)]
 
     def table_ratios(self, results):
         """The errors of each way over those of the default."""
@@ -105,8 +104,8 @@ def choosing(
 ):
     """Events that choose experts, from a part of the training on."""
 
-    def event(trainer, run):
-        split, shares = trainer.tables[run.draw].splits[0], trainer.gate.shares
+    def event(trainer, job):
+        split, shares = trainer.tables[job.seed].splits[0], trainer.gate.shares
         before = np.array(shares.static)
         if function:
             choose_by(function, trainer.model, *split)

@@ -193,6 +193,19 @@ def test_an_arm_has_its_space():
     assert results.of("plain")[0].settings == {}
 
 
+def test_what_tunes_itself_says_its_settings(tmp_path):
+    class Own(Counting):
+        def run(self, arm, jobs):
+            return [{"settings": {"rate": job.seed}, "loss": 0.5} for job in jobs]
+
+    experiment = Own(seeds=2, trials=0)
+    for _ in range(2):
+        results = reproduce(experiment, folder=tmp_path, progress=False)
+    found = results.of("plain")
+    assert [run.settings for run in found] == [{"rate": 0}, {"rate": 1}]
+    assert [run.numbers for run in found] == [{"loss": 0.5}] * 2
+
+
 def test_jobs_are_trained_by_group_in_their_order():
     groups = []
 

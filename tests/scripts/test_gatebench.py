@@ -14,13 +14,12 @@ import pandas as pd
 import pytest
 from gate_comparison import (
     arms,
-    comparison,
+    bench,
     mine,
     own,
     packaged,
     page,
     problems,
-    results,
     statistics,
     tables,
     training,
@@ -31,7 +30,7 @@ from helpers import numpy
 from pruned_bottom import build_pruned_bottom, prune
 
 from dselectk_keras import DenseExperts, Task, TopKGate
-from experiments import files
+from experiments import Job, files
 
 COMMITTED = pathlib.Path(__file__).parents[2] / "docs" / "gatebench"
 needs_jax = pytest.mark.skipif(
@@ -162,39 +161,51 @@ def test_problems_whose_package_is_lacking_are_left_out_or_refused(
     text = "molecules: The data must be installed with `qm9pack`. Received: no such"
     assert text in capsys.readouterr().err
     ran = []
-    monkeypatch.setattr(results, "run", lambda problems, *_: ran.append([*problems]))
+    monkeypatch.setattr(
+        bench, "run", lambda done, *_: ran.append(done.experiment.problem.name)
+    )
     monkeypatch.setattr(page, "write", lambda out: out)
     assert gatebench.main(["--out", str(tmp_path)]) == 0
-    assert ran == [[name for name in problems.PROBLEMS if name != "molecules"]]
+    assert ran == [name for name in problems.PROBLEMS if name != "molecules"]
     assert f"Without {text}" in capsys.readouterr().out
     with pytest.raises(ImportError, match=r"`qm9pack`.*\.\[bench\]"):
         packaged.molecules((1, 1, 1))(0, ".")
 
 
 @pytest.mark.backend_independent
-def test_long_trainings_have_few_arms_and_settings(monkeypatch):
+def test_long_trainings_have_few_arms_and_settings():
     problem = problems.PROBLEMS["C.1, 32 tasks, long"]
     assert problem.epochs * problem.steps == 5000
-    suited = {arm for arm in arms.ARMS if comparison.suits(arm, problem, True)}
-    assert suited == set(arms.FEW_ARMS)
-    assert comparison.suits("a gate of a user", problem, False)
-    given = []
+    compared = {"a gate of a user": arms.static(), **arms.GATES}
+    few = bench.Gates(problem=problem, compared=compared)
+    assert set(few.arms) == {*arms.FEW_ARMS, "a gate of a user"}
+    for arm in ("softmax", "random"):
+        grid = few.grid(arm)
+        assert {(each["rate"], each["decay"]) for each in grid} == {
+            (rate, 0.0) for rate in (0.003, 0.01, 0.03, 0.1)
+        }
 
-    class Trainer:
-        def __init__(self, *_):
-            pass
 
-        def train(self, runs):
-            given.extend(run.given for run in runs)
-            return []
+def of_problem(name):
+    return bench.Gates(problem=problems.PROBLEMS[name])
 
-    monkeypatch.setattr(comparison, "Trainer", Trainer)
-    monkeypatch.setattr(comparison, "best_rows", lambda *_: [])
-    few = dataclasses.replace(problem, load=lambda *_: tables.Table((), np.ones(1)))
-    given_arms = {arm: arms.ARMS[arm] for arm in ("softmax", "random")}
-    comparison.compare(few, [0], ".", given_arms)
-    pairs = {(rate, decay) for rate, decay, _ in given}
-    assert pairs == set(itertools.product(*problem.few.values()))
+
+@pytest.mark.backend_independent
+def test_known_groups_are_those_of_the_problem():
+    for name in ("32 tasks, 4 groups", "no groups", "correlation 0.5", "recommender"):
+        problem = problems.PROBLEMS[name]
+        assert problem.grouped == (problem.load(0, ".").groups is not None)
+        assert (arms.KNOWN in of_problem(name).arms) == problem.grouped
+
+
+@pytest.mark.backend_independent
+def test_arms_of_one_program_come_one_after_another():
+    found = of_problem("one group").arms
+    assert set(found) == {*arms.GATES, *arms.CHOICES}
+    forms = [(arm.gate, arm.architecture) for arm in found.values()]
+    changes = sum(one != other for one, other in itertools.pairwise(forms))
+    assert changes == len(set(forms)) - 1
+    assert list(found).index("random") < list(found).index(arms.BEST)
 
 
 @pytest.mark.backend_independent
@@ -210,83 +221,123 @@ def test_no_image_is_drawn_twice(monkeypatch):
     assert np.unique(drawn[0][:, ::49]).size == count
 
 
-def compare(problem, draws, folder, arms):
-    return [{"arm": arm, "draw": draw, "test": 0.1} for arm in arms for draw in draws]
+@pytest.fixture
+def untrained(monkeypatch):
+    """Let arms have results without a training; return the jobs that were run."""
+    ran = []
+
+    def run(self, arm, jobs):
+        ran.extend((arm, job.seed) for job in jobs)
+        return [{"test": 0.1 + job.seed} for job in jobs]
+
+    monkeypatch.setattr(bench.Gates, "run", run)
+    return ran
+
+
+def continued(compared, folder, **options):
+    done = bench.open_results(compared, folder, **options)
+    return bench.run(done, folder)
 
 
 @pytest.mark.backend_independent
-def test_a_write_that_fails_keeps_the_rows_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "compare", compare)
-    problem = problems.PROBLEMS["correlation 0.5"]
-    results.run({"p": problem}, 1, ".", tmp_path, "command")
-    kept = results.read(tmp_path)
+def test_a_write_that_fails_keeps_the_runs_before(tmp_path, monkeypatch, untrained):
+    compared = of_problem("correlation 0.5")
+    continued(compared, tmp_path)
+    kept = bench.rows_of(bench.read(tmp_path / "gates"))
 
     def fail(_):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(files.os, "fsync", fail)
     with pytest.raises(OSError, match="No space"):
-        results.run({"p": problem, "q": problem}, 1, ".", tmp_path, "command")
-    assert results.read(tmp_path) == kept
+        continued(dataclasses.replace(compared, seeds=2), tmp_path)
+    assert bench.rows_of(bench.read(tmp_path / "gates")) == kept
 
 
 @pytest.mark.backend_independent
 def test_errors_that_are_infinite_are_null_in_the_file_only(tmp_path, monkeypatch):
-    def diverged(*_):
-        numbers = {"test": np.inf, "choices": [1.0, np.inf], "setting": [0.1, None]}
-        return [{"arm": "random", "draw": 0, "untuned": None, **numbers}]
+    def diverged(self, arm, jobs):
+        numbers = {"test": np.inf, "choices": [1.0, np.inf]}
+        return [{"settings": {"rate": 0.1}, "epoch": 3, **numbers} for _ in jobs]
 
-    monkeypatch.setattr(results, "compare", diverged)
-    problem = problems.PROBLEMS["correlation 0.5"]
-    results.run({"p": problem}, 1, ".", tmp_path, "command")
-    json.loads((tmp_path / results.NAME).read_text(), parse_constant=pytest.fail)
-    (row,) = results.read(tmp_path)["rows"]
+    monkeypatch.setattr(bench.Gates, "run", diverged)
+    continued(of_problem("correlation 0.5"), tmp_path)
+    (path,) = (tmp_path / "gates").iterdir()
+    json.loads(path.read_text(), parse_constant=pytest.fail)
+    row, *_ = bench.rows_of(bench.read(tmp_path / "gates"))
     assert (row["test"], row["choices"]) == (np.inf, [1.0, np.inf])
-    assert row["setting"] == [0.1, None]
+    assert (row["settings"], row["epoch"]) == ({"rate": 0.1}, 3)
 
 
 @pytest.mark.backend_independent
-def test_results_of_another_backend_are_not_continued(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "compare", compare)
-    problem = problems.PROBLEMS["correlation 0.5"]
-    results.run({"p": problem}, 1, ".", tmp_path, "command")
+def test_results_of_another_backend_are_not_continued(tmp_path, monkeypatch, untrained):
+    compared = of_problem("correlation 0.5")
+    continued(compared, tmp_path)
     monkeypatch.setattr(keras.backend, "backend", lambda: "numpy")
-    with pytest.raises(SystemExit, match=r"of the backend .* Received: numpy\. Pass"):
-        results.run({"p": problem}, 2, ".", tmp_path, "command")
+    with pytest.raises(ValueError, match=r"of the backend .* Received: numpy\. Pass"):
+        bench.open_results(compared, tmp_path)
+    assert not bench.open_results(compared, tmp_path, fresh=True).runs
 
 
 @pytest.mark.backend_independent
-def test_results_after_other_epochs_are_not_continued(tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "compare", compare)
-    problem = problems.PROBLEMS["correlation 0.5"]
+def test_results_after_other_epochs_are_not_continued(
+    tmp_path, untrained, capsys, monkeypatch
+):
+    monkeypatch.setattr(page, "write", lambda out: out)
+    given = ["--problems", "correlation 0.5", "--out", str(tmp_path)]
+    given += ["--backend", keras.backend.backend()]
     for draws in (1, 2):
-        results.run({"p": problem}, draws, ".", tmp_path, "command")
-    kept = results.read(tmp_path)
-    assert {row["draw"] for row in kept["rows"]} == {0, 1}
-    shorter = {"p": dataclasses.replace(problem, epochs=1)}
-    with pytest.raises(SystemExit, match=r"'p' after 30 epochs\. Received: 1 epochs"):
-        results.run(shorter, 2, ".", tmp_path, "command")
-    assert results.read(tmp_path) == kept
+        assert gatebench.main([*given, "--draws", str(draws)]) == 0
+    kept = bench.rows_of(bench.read(tmp_path / "gates"))
+    assert {row["draw"] for row in kept} == {0, 1}
+    assert len(untrained) == len(kept) == 2 * len(of_problem("correlation 0.5").arms)
+    with pytest.raises(SystemExit) as ended:
+        gatebench.main([*given, "--epochs", "1"])
+    assert ended.value.code == 2
+    assert "runs of another config: epochs differ" in capsys.readouterr().err
+    assert bench.rows_of(bench.read(tmp_path / "gates")) == kept
+    assert gatebench.main([*given, "--epochs", "1", "--draws", "1", "--fresh"]) == 0
+    (found,) = bench.read(tmp_path / "gates")
+    assert found.experiment.epochs == 1
+    assert {run.seed for run in found.runs} == {0}
+
+
+@pytest.mark.backend_independent
+def test_the_cost_is_that_of_the_runs_that_are_lacking(tmp_path, untrained, capsys):
+    name = "correlation 0.5"
+    given = ["--problems", name, "--out", str(tmp_path), "--dry-run"]
+    given += ["--backend", keras.backend.backend()]
+    assert gatebench.main(given) == 0
+    single, double = 0, 0  # Arms by the number of values of their own settings.
+    for arm in of_problem(name).arms.values():
+        values = max(map(len, arm.space.values()), default=1)
+        single, double = single + (values == 1), double + (values == 2)
+    runs, trainings = single + double + 2, 23 * (single + 2 * double) + 2 * 16
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"{name}: {5 * runs} runs, ")
+    assert shown.endswith(f", {5 * trainings:,} trainings\n")
+    continued(dataclasses.replace(of_problem(name), seeds=4), tmp_path)
+    assert gatebench.main(given) == 0
+    assert capsys.readouterr().out.startswith(f"{name}: {runs} runs, ")
 
 
 def test_all_arms_have_the_same_rates_and_decays_that_turn_no_weight_over():
-    pairs = set(itertools.product(arms.RATES, arms.DECAYS))
+    pairs = set(itertools.product(problems.RATES, problems.DECAYS))
     pairs -= {(0.1, 10.0), (0.3, 10.0)}
     assert len(pairs) == 23
-    for arm in arms.ARMS.values():
-        given = [run.given for run in arm.runs(0)]
-        assert {(rate, decay) for rate, decay, _ in given} == pairs
-        assert len(given) == 23 * len(arm.own)
-        assert (*arms.ONE_SETTING, arm.own[-1]) in given
+    every = of_problem("one group")
+    for name, arm in arms.GATES.items():
+        grid, last = every.grid(name), {key: own[-1] for key, own in arm.space.items()}
+        assert {(each["rate"], each["decay"]) for each in grid} == pairs
+        assert len(grid) == 23 * max(map(len, arm.space.values()), default=1)
+        assert bench.ONE_SETTING | last in grid
+    assert every.grid(arms.BEST) == [{"choice": i} for i in range(16)]
 
 
-def on_tokens(arm):
-    problem, form = (
-        problems.PROBLEMS["experts for tokens"],
-        arms.FORMS[arms.ARMS[arm].form],
-    )
+def on_tokens(name):
+    problem, arm = problems.PROBLEMS["experts for tokens"], arms.GATES[name]
     table = problems.in_groups(1, tokens=True)(0, ".")
-    return training.Trainer(problem, [table], [0], form)
+    return training.Trainer(problem, {0: table}, arm.gate, arm.architecture)
 
 
 def test_an_expert_of_its_own_has_the_multiplications_of_its_layers():
@@ -301,10 +352,9 @@ def test_an_expert_of_its_own_has_the_multiplications_of_its_layers():
 def test_own_experts_are_not_normalized():
     for name in ("100,000 examples", "experts for tokens"):
         problem = problems.PROBLEMS[name]
-        suited = [arm for arm in arms.ARMS if comparison.suits(arm, problem, True)]
-        lacking = set(arms.ARMS) - set(suited)
+        lacking = set(arms.GATES) - set(of_problem(name).arms)
         assert lacking == (set(arms.NORMALIZED) if problem.expert else set())
-    assert not comparison.suits("known groups", problem, has_groups=False)
+    assert arms.KNOWN not in of_problem("no groups").arms
 
 
 def test_a_sparse_gate_is_judged_on_its_sparse_epochs():
@@ -318,12 +368,11 @@ def test_a_sparse_gate_is_judged_on_its_sparse_epochs():
     trainer = types.SimpleNamespace(
         k=2, problem=problem, multiplications=lambda units: 10 * units
     )
-    row = comparison.summarize(
-        trainer, "Top-k", arms.ARMS["Top-k"].run(0, (0.01, 0.0, None)), history
-    )
+    job = Job(0, {"rate": 0.01})
+    row = bench.summarize(trainer, job, history)
     assert (row["epoch"], row["test"], row["multiplications"]) == (2, 2.0, 50.0)
-    run = arms.ARMS["softmax"].run(0, (0.01, 0.0, None))
-    row = comparison.summarize(trainer, "softmax", run, history, dense=True)
+    assert row["settings"] == {"rate": 0.01}
+    row = bench.summarize(trainer, job, history, dense=True)
     assert (row["epoch"], row["test"]) == (0, 1.0)
 
 
@@ -484,16 +533,12 @@ def own_file(tmp_path):
 
 def test_the_gate_of_a_file_is_an_arm_and_is_sparse_if_it_says_so(own_file):
     (name, arm), *others = own.read_arms(own_file("own_even")).items()
-    assert (name, arm.dense, others) == ("Even", False, [])
-    assert (
-        arms.FORMS[arm.form]
-        .make_gate(3, 8, types.SimpleNamespace(num_steps=5))
-        .num_nonzeros
-        == 3
-    )
+    assert (name, arm.more["dense"], others) == ("Even", False, [])
+    gate = arm.gate(3, 8, types.SimpleNamespace(num_steps=5))
+    assert gate.num_nonzeros == 3
     more = "GATES = {'four': lambda k, steps: Even(k + 2), 'one': lambda k, _: Even(1)}"
     found = own.read_arms(own_file("own_two", more))
-    assert {name: arm.dense for name, arm in found.items()} == {
+    assert {name: arm.more["dense"] for name, arm in found.items()} == {
         "four": True,
         "one": False,
     }
@@ -568,10 +613,9 @@ GATES["selectors"] = lambda k, _: DSelectKGate(k, gamma=3.0)
     path = own_file("own_three", more, build=build, weights="ops.softmax(self.w)")
     found = {}
     for name, arm in own.read_arms(path).items():
-        form = arms.FORMS[arm.form]
-        other = training.Trainer(trainer.problem, trainer.tables, [0, 1], form)
+        other = other_trainer(trainer, arm)
         assert other.settings.num_steps == 3 * 10
-        (found[name],) = other.train([arm.run(0, (0.1, 3.0, None))])
+        (found[name],) = other.train(arm, [Job(0, {"rate": 0.1, "decay": 3.0})])
     # Weight decay leaves a gate alone, whatever its variables are called.
     np.testing.assert_allclose(found["w"], found["bias"], rtol=1e-6)
     np.testing.assert_array_equal(found["w"].most, [12, 12, 12])
@@ -579,33 +623,35 @@ GATES["selectors"] = lambda k, _: DSelectKGate(k, gamma=3.0)
 
 
 @pytest.mark.backend_independent
-def test_beside_an_own_gate_stand_the_committed_results(tmp_path, monkeypatch):
-    trained = []
-
-    def note(problem, draws, folder, arms):
-        trained.extend((arm, draw) for draw in draws for arm in arms)
-        return compare(problem, draws, folder, arms)
-
-    monkeypatch.setattr(results, "compare", note)
-    monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed")
+def test_beside_an_own_gate_stand_the_committed_results(
+    tmp_path, monkeypatch, untrained
+):
+    others = {name: arms.GATES[name] for name in ("softmax", "random", page.FIT)}
+    monkeypatch.setattr(bench, "GATES", others)
+    monkeypatch.setattr(bench, "COMMITTED", tmp_path / "committed" / "gates")
     problem = problems.PROBLEMS["correlation 0.5"]
-    both = {"p": problem, "q": problem}
-    results.run(both, 3, ".", results.COMMITTED, "command")
-    asked = {"p": problem}, 2, ".", tmp_path / "new", "command"
+    given = bench.Gates(problem=problem, compared=others, seeds=3)
+    continued(given, tmp_path / "committed")
+    compared = {"mine": arms.static(arms.selectors), **others}
+    asked = dataclasses.replace(given, compared=compared, seeds=2)
+    assert "2 runs, " in bench.price(bench.open_results(asked, tmp_path / "new"))
     for _ in range(2):
-        trained.clear()
-        results.run(*asked, {"mine": arms.Arm("selectors")})
-        assert trained == [("mine", 0), ("mine", 1)]
-        kept = results.read(tmp_path / "new")
-        assert kept["epochs"] == {"p": 30}
-        found = {(row["problem"], row["arm"], row["draw"]) for row in kept["rows"]}
-        assert len(found) == len(kept["rows"]) == 2 * len({arm for _, arm, _ in found})
+        untrained.clear()
+        continued(asked, tmp_path / "new")
+        assert untrained == [("mine", 0), ("mine", 1)]
+        (kept,) = bench.read(tmp_path / "new" / "gates")
+        assert kept.experiment.own == ["mine"]
+        found = {(run.arm, run.seed) for run in kept.runs}
+        assert len(found) == len(kept.runs) == 2 * len(asked.arms)
     # After other epochs, nothing is the same.
-    trained.clear()
-    shorter = {"p": dataclasses.replace(problem, epochs=1)}
-    others = 1, ".", tmp_path / "shorter", "command", {"mine": arms.Arm("selectors")}
-    results.run(shorter, *others)
-    assert {"mine", "softmax", page.FIT} <= {arm for arm, _ in trained}
+    untrained.clear()
+    shorter = dataclasses.replace(problem, epochs=1)
+    asked = dataclasses.replace(asked, problem=shorter, seeds=1)
+    continued(asked, tmp_path / "shorter")
+    assert {arm for arm, _ in untrained} == {*asked.arms}
+
+
+VERSION = {"backend_version": "1"}
 
 
 def _with_own(error):
@@ -616,7 +662,7 @@ def _with_own(error):
             test,
             draw,
             multiplications=cost,
-            setting=[0.03, 0.3, None],
+            settings={"rate": 0.03, "decay": 0.3},
             untuned=test,
         )
         for arm, (test, cost) in kinds.items()
@@ -634,7 +680,7 @@ def test_the_page_and_the_picture_begin_with_the_own_gate():
     assert "takes 50% of the multiplications of a softmax gate" in begin
     assert "| chosen by fit | 1.500 [1.50, 1.50] | 200% |" in lines
     assert "| softmax | 3.000 [3.00, 3.00] | 50% |" in lines
-    found = page.text(results.read(COMMITTED) | {"rows": rows})
+    found = page.text(rows, {"command": "", "device": "", "date": "", **VERSION})
     assert found.split("\n\n")[2] == begin
     assert "| mine | yours | 1.500 [1.50, 1.50] |" in found
     figure = page.draw(rows)
@@ -803,9 +849,8 @@ def test_mine_refuses_a_table_of_less_rows_than_steps(tmp_path):
 
 @pytest.mark.traced
 def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys, own_file):
-    for name, value in {"RATES": (0.03,), "DECAYS": (0.3,)}.items():
-        monkeypatch.setattr(mine, name, value)
-    monkeypatch.setattr(comparison, "NUM_CHOICES", 2)
+    monkeypatch.setattr(mine, "GRID", {"rates": (0.03,), "decays": (0.3,)})
+    two_choices(monkeypatch)
     path, rng = tmp_path / "t.csv", np.random.default_rng(0)
     x, colour = rng.normal(size=50), rng.choice(["red", "blue", ""], 50)
     # Targets of two kinds, a gap and a column without values.
@@ -864,8 +909,9 @@ def test_without_jax_the_command_says_what_to_install(monkeypatch):
 
 @pytest.mark.backend_independent
 def test_the_committed_page_has_the_committed_results():
-    found = results.read(COMMITTED)
-    assert (COMMITTED / "gatebench.md").read_text(encoding="utf-8") == page.text(found)
+    every = bench.read(bench.COMMITTED)
+    found = page.text(bench.rows_of(every), every[-1].environments[-1])
+    assert (COMMITTED / "gatebench.md").read_text(encoding="utf-8") == found
 
 
 @needs_jax
@@ -878,22 +924,33 @@ def test_the_command_refuses_unknown_problems():
 def trainer():
     """A trainer of three tasks on two draws."""
     rng = np.random.default_rng(0)
-    tables = [
-        problems.split_rows(
+    tables = {
+        seed: problems.split_rows(
             rng.normal(size=(100, 4)), rng.normal(size=(100, 3)), [False] * 3, seed
         )
         for seed in range(2)
-    ]
-    problem = problems.Problem("", None, num_experts=4, units=3, epochs=3, tower=(2,))
-    return training.Trainer(problem, tables, [0, 1], arms.FORMS["selectors"])
+    }
+    sizes = {"num_experts": 4, "units": 3, "epochs": 3, "tower": (2,)}
+    problem = problems.Problem("", None, **sizes)
+    return training.Trainer(problem, tables, arms.selectors, "mmoe")
+
+
+def other_trainer(trainer, arm, **sizes):
+    """A trainer of an arm on the same data."""
+    problem = dataclasses.replace(trainer.problem, **sizes)
+    return training.Trainer(problem, trainer.tables, arm.gate, arm.architecture)
 
 
 @needs_jax
 def test_a_run_does_not_depend_on_its_neighbours(trainer):
-    arm = arms.ARMS[arms.RECIPE]
-    runs = [arm.run(draw, (rate, 0.3, 0.5)) for draw in (0, 1) for rate in (0.1, 0.01)]
-    histories = trainer.train(runs)
-    alone = trainer.train(runs[3:])[0]
+    arm = arms.GATES[arms.RECIPE]
+    jobs = [
+        Job(draw, {"rate": rate, "decay": 0.3, "by": 0.5})
+        for draw in (0, 1)
+        for rate in (0.1, 0.01)
+    ]
+    histories = trainer.train(arm, jobs)
+    alone = trainer.train(arm, jobs[3:])[0]
     np.testing.assert_allclose(histories[3], alone, rtol=1e-4)
     assert abs(histories[3].validation[-1] - histories[0].validation[-1]) > 1e-4
     np.testing.assert_array_equal(alone.most, [12, 12, 6])
@@ -901,10 +958,10 @@ def test_a_run_does_not_depend_on_its_neighbours(trainer):
 
 @needs_jax
 def test_the_control_gives_other_experts_to_the_same_sharing(trainer):
-    given, found = (0.01, 0.0, None), {}
-    for name, event in arms.CHOICES.items():
+    found = {}
+    for name, arm in arms.CHOICES.items():
         for choice in range(3):
-            event(trainer, arms.ARMS["random"].run(0, given, choice))
+            arm.more["events"][0](trainer, Job(0, {"choice": choice}))
             weights = numpy(trainer.gate.expert_weights())
             assert ((weights > 0).sum(axis=-1) == 2).all()
             found.setdefault(name, []).append(weights)
@@ -917,11 +974,9 @@ def test_the_control_gives_other_experts_to_the_same_sharing(trainer):
 
 @needs_jax
 def test_random_experts_side_by_side_are_those_of_the_random_gate(trainer):
-    form = arms.FORMS["side by side"]
-    other = training.Trainer(trainer.problem, trainer.tables, [0, 1], form)
-    run = arms.ARMS["random"].run(1, (0.01, 0.0, None))
-    arms.random_experts(trainer, run)
-    arms.random_places(other, run)
+    other, job = other_trainer(trainer, arms.GATES["random, side by side"]), Job(1, {})
+    arms.random_experts(trainer, job)
+    arms.random_places(other, job)
     weights = [numpy(each.gate.expert_weights()) for each in (trainer, other)]
     np.testing.assert_array_equal(*(each > 0 for each in weights))
     assert (weights[1] > 0).sum(axis=-1).tolist() == [2, 2, 2]
@@ -939,22 +994,24 @@ def test_a_learned_gate_can_read_its_experts_side_by_side():
     assert model(x).shape == (5, 2)
 
 
+# An arm of each program.
+FORMS = {(arm.gate, arm.architecture): name for name, arm in arms.GATES.items()}
+
+
 @needs_jax
-@pytest.mark.parametrize("name", arms.FORMS)
+@pytest.mark.parametrize("name", FORMS.values())
 def test_costs_are_the_multiplications_of_one_task(trainer, name):
-    problem = dataclasses.replace(trainer.problem, layers=2)
-    form = arms.FORMS[name]
-    other = training.Trainer(problem, trainer.tables, [0], form)
-    found = other.multiplications(6)
+    arm = arms.GATES[name]
+    found = other_trainer(trainer, arm, layers=2).multiplications(6)
     # Four inputs, two layers, and a tower of 2 units and one output.
     expected = {
-        "side by side": 2 * (4 * 3 + 3 * 3) + 6 * 2 + 2,
-        "top_k, side by side": 2 * (4 * 3 + 3 * 3) + 6 * 2 + 2,
-        "shared bottom": 4 * 6 + 6 * 6 + 6 * 2 + 2,
-        "wide bottom": 4 * 12 + 12 * 6 + 6 * 2 + 2,
-        "pruned": 4 * 12 + 12 * 6 + 6 * 2 + 2,
+        "side_by_side": 2 * (4 * 3 + 3 * 3) + 6 * 2 + 2,
+        "apart": 2 * (4 * 3 + 3 * 3) + 6 * 2 + 2,
+        "shared_bottom": 4 * 6 + 6 * 6 + 6 * 2 + 2,
+        "wide_bottom": 4 * 12 + 12 * 6 + 6 * 2 + 2,
+        "pruned_bottom": 4 * 12 + 12 * 6 + 6 * 2 + 2,
     }
-    assert found == expected.get(name, 2 * (4 * 3 + 3 * 3) + 3 * 2 + 2)
+    assert found == expected.get(arm.architecture, 2 * (4 * 3 + 3 * 3) + 3 * 2 + 2)
 
 
 def test_a_normalized_expert_is_standardized_over_the_batch_before_its_swish():
@@ -968,45 +1025,53 @@ def test_a_normalized_expert_is_standardized_over_the_batch_before_its_swish():
 
 
 @needs_jax
-def test_a_pruned_bottom_keeps_as_many_units_as_its_rivals(trainer):
-    form = arms.FORMS["pruned"]
-    problem = dataclasses.replace(trainer.problem, epochs=10)
-    other = training.Trainer(problem, trainer.tables, [0, 1], form)
-    runs = [
-        arms.ARMS["shared bottom, pruned"].run(draw, (0.1, 0, None)) for draw in (0, 1)
-    ]
-    for history in other.train(runs):
+def test_a_pruned_bottom_keeps_as_many_units_as_k_experts(trainer):
+    arm = arms.GATES["shared bottom, pruned"]
+    jobs = [Job(draw, {"rate": 0.1, "decay": 0.0}) for draw in (0, 1)]
+    for history in other_trainer(trainer, arm, epochs=10).train(arm, jobs):
         np.testing.assert_array_equal(history.most[[0, 2, 7, 9]], [12, 12, 6, 6])
         assert (np.diff(history.units) <= 0).all()
+
+
+def two_choices(monkeypatch):
+    """Compare two random choices, to save time."""
+    for name, arm in arms.CHOICES.items():
+        few = dataclasses.replace(arm, space={"choice": (0, 1)})
+        monkeypatch.setitem(arms.CHOICES, name, few)
 
 
 @needs_jax
 @pytest.mark.traced
 def test_a_short_run_writes_a_page_and_is_continued(tmp_path, monkeypatch):
-    monkeypatch.setattr(arms, "RATES", (0.03,))
-    monkeypatch.setattr(arms, "DECAYS", (0.3,))
-    monkeypatch.setattr(comparison, "NUM_CHOICES", 2)
-    for name in (*arms.NORMALIZED, "COMET", "Top-k, wide start", "DSelect-k, entropy"):
-        monkeypatch.delitem(arms.ARMS, name)  # To save time.
-    bars = []
-
-    class Bar:
-        def __init__(self, target, **options):
-            self.left = target
-            bars.append(self)
-
-        def add(self, number):
-            self.left -= number
-
-    monkeypatch.setattr(keras.utils, "Progbar", Bar)
-    arguments = ["--problems", "correlation 0.5", "--draws", "1", "--epochs", "3"]
+    name = "correlation 0.5"
+    short = {"rates": (0.03,), "decays": (0.3,)}
+    problem = dataclasses.replace(problems.PROBLEMS[name], **short)
+    monkeypatch.setitem(problems.PROBLEMS, name, problem)
+    two_choices(monkeypatch)
+    for arm in (*arms.NORMALIZED, "COMET", "Top-k, wide start", "DSelect-k, entropy"):
+        monkeypatch.delitem(arms.GATES, arm)  # To save time.
+    trainers, make = [], training.Trainer
+    monkeypatch.setattr(bench, "Trainer", lambda *a: trainers.append(a) or make(*a))
+    arguments = ["--problems", name, "--draws", "1", "--epochs", "3"]
     arguments += ["--out", str(tmp_path), "--data-dir", "/private"]
     assert gatebench.main(arguments) == 0
-    assert [bar.left for bar in bars] == [0]
-    kept = json.loads((tmp_path / "gatebench.json").read_text())
+    (path,) = (tmp_path / "gates").iterdir()
+    kept = json.loads(path.read_text())
+    # A program is compiled once.
+    assert len(trainers) == len({each[2:] for each in trainers})
     text = (tmp_path / "gatebench.md").read_text()
     assert "/private" not in json.dumps(kept) + text
     assert "| Top-k, noisy | sparse | " in text
-    assert all(np.isfinite(row["test"]) for row in kept["rows"])
+    every = bench.Gates(problem=problem).arms
+    assert [run["arm"] for run in kept["runs"]] == [*every]
+    rows = {run["arm"]: run["numbers"] for run in kept["runs"]}
+    assert all(np.isfinite(row["test"]) for row in rows.values())
+    settings = {run["arm"]: run["settings"] for run in kept["runs"]}
+    assert settings["random"] == {"rate": 0.03, "decay": 0.3}
+    assert settings[arms.BEST].items() > settings["random"].items()
+    choices = rows[arms.BEST]["choices"]
+    assert choices[0] == pytest.approx(rows["random"]["test"], rel=1e-4)
+    assert rows[arms.BEST]["test"] == choices[settings[arms.BEST]["choice"]]
+    assert rows["softmax"]["untuned"] == rows["softmax"]["test"]
     assert gatebench.main(arguments) == 0
-    assert json.loads((tmp_path / "gatebench.json").read_text()) == kept
+    assert json.loads(path.read_text()) == kept

@@ -12,7 +12,7 @@ from dselectk_keras.ops import keep_top_k
 from dselectk_keras.schedules import check_schedule, value_at
 
 
-@keras.saving.register_keras_serializable("rivals")
+@keras.saving.register_keras_serializable("other_gates")
 class BalancedGate(Gate):
     r"""A Top-k gate of sigmoids, whose choice is balanced over the gates.
 

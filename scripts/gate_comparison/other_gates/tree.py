@@ -15,7 +15,7 @@ from dselectk_keras.regularizers import EntropyRegularizer
 from dselectk_keras.schedules import check_schedule, value_at
 
 
-@keras.saving.register_keras_serializable("rivals")
+@keras.saving.register_keras_serializable("other_gates")
 class TreeGate(Gate):
     r"""Sparse weights from k binary trees, whose leaves are the experts.
 

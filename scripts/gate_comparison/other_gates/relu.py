@@ -9,7 +9,7 @@ from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.routing import Routing
 
 
-@keras.saving.register_keras_serializable("rivals")
+@keras.saving.register_keras_serializable("other_gates")
 class ReLUGate(Gate):
     r"""Weights that are rectified logits, made sparse by an adaptive L1 penalty.
 
@@ -80,7 +80,7 @@ class ReLUGate(Gate):
         return {"l1": ops.sum(each) / count}
 
     def _surplus(self, weights):
-        """By how many the active experts of each gate exceed k, in the mean."""
+        """Mean number of active experts of each gate beyond k."""
         active = ops.sum(ops.cast(weights > 0, "float32"), axis=-1)
         if self.per_example:
             active = ops.mean(active, axis=0)

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from gate_cases import Case
-from gate_comparison.rivals import BalancedGate, ReLUGate, TreeGate
+from gate_comparison.other_gates import BalancedGate, ReLUGate, TreeGate
 from gates import test_contract as contract
 from helpers import numbers, numpy, value_and_gradients
 from keras import ops
@@ -38,7 +38,7 @@ CHECKS = [
 @pytest.mark.parametrize("num_gates", [None, 3], ids=["one", "three"])
 @pytest.mark.parametrize("look", [None, "x"], ids=["static", "x"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_rivals_keep_to_the_contract_of_gates(case, look, num_gates):
+def test_other_gates_keep_to_the_contract_of_gates(case, look, num_gates):
     contract.test_weights_lie_on_the_simplex_in_float32(case, look, num_gates, 5)
     for check in CHECKS:
         check(case, look, num_gates)
@@ -54,7 +54,7 @@ def test_rivals_keep_to_the_contract_of_gates(case, look, num_gates):
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_model_with_a_rival_is_saved(case, tmp_path):
+def test_a_model_with_another_gate_is_saved(case, tmp_path):
     model = build_multitask_model(
         3, ["a", "b"], experts=4, gate=case.make(), stacked=True
     )
