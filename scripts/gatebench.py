@@ -110,9 +110,10 @@ def train(options, parser, names, gates, out):
             done = bench.open_results(compared, out, options.fresh)
         except ValueError as error:
             parser.exit(2, f"{parser.prog}: {error}\n")
-        if options.dry_run:
-            print(f"{name}: {bench.price(done)}")
         else:
+            if options.dry_run:
+                print(f"{name}: {bench.price(done)}")
+                continue
             print(f"Problem {place} of {len(names)}: {name}", flush=True)
             bench.run(done, out, options.command)
 

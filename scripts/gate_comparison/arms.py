@@ -146,19 +146,6 @@ def chosen(k, *_):
     return ChosenGate(k)
 
 
-def relu(k, *_):
-    """A gate of ReMoE.
-
-    With the factor of the paper, 1.2, most tasks lose all experts in so few steps.
-    """
-    return ReLUGate(k, growth=1.02)
-
-
-def balanced(k, n, settings):  # noqa: ARG001
-    """A gate whose choice is balanced by a bias."""
-    return BalancedGate(k, settings.schedule("bias_rate"))
-
-
 PARTS = (0.2, 0.5)
 RECIPE = "DSelect-k, recipe"
 KNOWN = "known groups"
@@ -191,14 +178,22 @@ GATES = {
         top_k, events={0: dense_first}, dense_until=(0.0,), noise=(1.0,)
     ),
     "Top-k, dense first": static(top_k, events={0: dense_first}, dense_until=PARTS),
-    "ReMoE": static(relu, events={0: first_l1, 1.0: keep_k}, l1=(0.01, 0.1)),
+    # With the factor of the paper, 1.2, most tasks lose all experts in so few steps.
+    "ReMoE": static(
+        lambda k, *_: ReLUGate(k, growth=1.02),
+        events={0: first_l1, 1.0: keep_k},
+        l1=(0.01, 0.1),
+    ),
     "COMET": static(
         functools.partial(selectors, gate=TreeGate),
         events={1.0: keep_k},
         gamma=(3.0, 1.0),
         entropy=(0.01,),
     ),
-    "loss-free balancing": static(balanced, bias_rate=(0.001, 0.01)),
+    "loss-free balancing": static(
+        lambda k, _, settings: BalancedGate(k, settings.schedule("bias_rate")),
+        bias_rate=(0.001, 0.01),
+    ),
     "random": static(selectors, events={0: random_experts}),
     "chosen by fit": static(selectors, events=BY_FIT),
     "chosen, side by side": static(chosen, "side_by_side", BY_FIT),

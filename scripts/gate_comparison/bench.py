@@ -203,8 +203,8 @@ def price(done):
     trainings = sum(
         len(bench.grid(arm)) * len(lacking(bench, done, arm)[1]) for arm in bench.arms
     )
-    recorded = committed(bench.problem)
-    return f"{cost(bench, recorded, done)}, {trainings:,} trainings"
+    expected = cost(bench, committed(bench.problem), done)
+    return f"{expected}, {trainings:,} trainings"
 
 
 def run(done, folder, command=""):

@@ -12,18 +12,9 @@ from experiments import reproduce
 from experiments.files import write_whole
 from experiments.pages import table
 from gate_comparison import own as own_gates
-from gate_comparison.arms import (
-    BEST,
-    BY_FIT,
-    CONTROL,
-    GATES,
-    NUM_CHOICES,
-    RECIPE,
-    selectors,
-    static,
-)
+from gate_comparison.arms import BY_FIT, GATES, NUM_CHOICES, RECIPE, selectors, static
 from gate_comparison.bench import Gates, rows_of
-from gate_comparison.page import FIT, SIDE_BY_SIDE, draw, verdict
+from gate_comparison.page import BEST, CONTROL, FIT, SIDE_BY_SIDE, draw, verdict
 from gate_comparison.problems import Problem
 from gate_comparison.statistics import errors, luck, mean_ratio, random_errors, ratio
 from gate_comparison.tables import as_numbers, split_rows

@@ -180,10 +180,8 @@ def test_long_trainings_have_few_arms_and_settings():
     few = bench.Gates(problem=problem, compared=compared)
     assert set(few.arms) == {*arms.FEW_ARMS, "a gate of a user"}
     for arm in ("softmax", "random"):
-        grid = few.grid(arm)
-        assert {(each["rate"], each["decay"]) for each in grid} == {
-            (rate, 0.0) for rate in (0.003, 0.01, 0.03, 0.1)
-        }
+        pairs = [(each["rate"], each["decay"]) for each in few.grid(arm)]
+        assert pairs == [(0.003, 0.0), (0.01, 0.0), (0.03, 0.0), (0.1, 0.0)]
 
 
 def of_problem(name):
@@ -308,17 +306,13 @@ def test_the_cost_is_that_of_the_runs_that_are_lacking(tmp_path, untrained, caps
     given = ["--problems", name, "--out", str(tmp_path), "--dry-run"]
     given += ["--backend", keras.backend.backend()]
     assert gatebench.main(given) == 0
-    single, double = 0, 0  # Arms by the number of values of their own settings.
-    for arm in of_problem(name).arms.values():
-        values = max(map(len, arm.space.values()), default=1)
-        single, double = single + (values == 1), double + (values == 2)
-    runs, trainings = single + double + 2, 23 * (single + 2 * double) + 2 * 16
+    # Of 21 arms, 7 have two values of an own setting; two have 16 random choices.
     shown = capsys.readouterr().out
-    assert shown.startswith(f"{name}: {5 * runs} runs, ")
-    assert shown.endswith(f", {5 * trainings:,} trainings\n")
+    assert shown.startswith(f"{name}: {5 * 23} runs, ")
+    assert shown.endswith(f", {5 * (23 * (14 + 2 * 7) + 2 * 16):,} trainings\n")
     continued(dataclasses.replace(of_problem(name), seeds=4), tmp_path)
     assert gatebench.main(given) == 0
-    assert capsys.readouterr().out.startswith(f"{name}: {runs} runs, ")
+    assert capsys.readouterr().out.startswith(f"{name}: 23 runs, ")
 
 
 def test_all_arms_have_the_same_rates_and_decays_that_turn_no_weight_over():
@@ -354,7 +348,6 @@ def test_own_experts_are_not_normalized():
         problem = problems.PROBLEMS[name]
         lacking = set(arms.GATES) - set(of_problem(name).arms)
         assert lacking == (set(arms.NORMALIZED) if problem.expert else set())
-    assert arms.KNOWN not in of_problem("no groups").arms
 
 
 def test_a_sparse_gate_is_judged_on_its_sparse_epochs():
@@ -538,10 +531,7 @@ def test_the_gate_of_a_file_is_an_arm_and_is_sparse_if_it_says_so(own_file):
     assert gate.num_nonzeros == 3
     more = "GATES = {'four': lambda k, steps: Even(k + 2), 'one': lambda k, _: Even(1)}"
     found = own.read_arms(own_file("own_two", more))
-    assert {name: arm.more["dense"] for name, arm in found.items()} == {
-        "four": True,
-        "one": False,
-    }
+    assert [arm.more["dense"] for arm in found.values()] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -558,31 +548,11 @@ def test_the_gate_of_a_file_is_an_arm_and_is_sparse_if_it_says_so(own_file):
             "'a' of .*must be a `Gate`, and",
         ),
         ("own_f", "Even.per_example_only = True", {}, "TypeError: it must be static"),
-        (
-            "own_g",
-            "",
-            {"weights": "ops.ones((3,))"},
-            r"shape \(2, 4\), and have \(3,\)",
-        ),
-        (
-            "own_h",
-            "",
-            {"weights": "-ops.ones(shape)"},
-            r"not negative, and one is \[-1",
-        ),
+        ("own_g", "", {"weights": "ops.ones((3,))"}, r"\(2, 4\), and have \(3,\)"),
+        ("own_h", "", {"weights": "-ops.ones(shape)"}, r"not negative, and .* \[-1"),
         ("own_i", "", {"weights": "ops.ones(shape) / 0.0"}, "one is inf"),
-        (
-            "own_j",
-            "",
-            {"build": "1 / 0"},
-            r"ZeroDivisionError.* \(line 12 of own_j.py\)",
-        ),
-        (
-            "own_k",
-            "",
-            {"arguments": ", a=1"},
-            "AttributeError: .* has no attribute 'a'",
-        ),
+        ("own_j", "", {"build": "1 / 0"}, r"ZeroDivision.* \(line 12 of own_j.py\)"),
+        ("own_k", "", {"arguments": ", a=1"}, "AttributeError: .* no attribute 'a'"),
     ],
 )
 def test_what_is_no_gate_is_refused(own_file, name, more, parts, text):
@@ -634,7 +604,8 @@ def test_beside_an_own_gate_stand_the_committed_results(
     continued(given, tmp_path / "committed")
     compared = {"mine": arms.static(arms.selectors), **others}
     asked = dataclasses.replace(given, compared=compared, seeds=2)
-    assert "2 runs, " in bench.price(bench.open_results(asked, tmp_path / "new"))
+    price = bench.price(bench.open_results(asked, tmp_path / "new"))
+    assert price.startswith("2 runs, ")
     for _ in range(2):
         untrained.clear()
         continued(asked, tmp_path / "new")
@@ -649,9 +620,6 @@ def test_beside_an_own_gate_stand_the_committed_results(
     asked = dataclasses.replace(asked, problem=shorter, seeds=1)
     continued(asked, tmp_path / "shorter")
     assert {arm for arm, _ in untrained} == {*asked.arms}
-
-
-VERSION = {"backend_version": "1"}
 
 
 def _with_own(error):
@@ -680,7 +648,8 @@ def test_the_page_and_the_picture_begin_with_the_own_gate():
     assert "takes 50% of the multiplications of a softmax gate" in begin
     assert "| chosen by fit | 1.500 [1.50, 1.50] | 200% |" in lines
     assert "| softmax | 3.000 [3.00, 3.00] | 50% |" in lines
-    found = page.text(rows, {"command": "", "device": "", "date": "", **VERSION})
+    machine = ("command", "backend_version", "device", "date")
+    found = page.text(rows, dict.fromkeys(machine, ""))
     assert found.split("\n\n")[2] == begin
     assert "| mine | yours | 1.500 [1.50, 1.50] |" in found
     figure = page.draw(rows)
@@ -1062,9 +1031,8 @@ def test_a_short_run_writes_a_page_and_is_continued(tmp_path, monkeypatch):
     text = (tmp_path / "gatebench.md").read_text()
     assert "/private" not in json.dumps(kept) + text
     assert "| Top-k, noisy | sparse | " in text
-    every = bench.Gates(problem=problem).arms
-    assert [run["arm"] for run in kept["runs"]] == [*every]
     rows = {run["arm"]: run["numbers"] for run in kept["runs"]}
+    assert [*rows] == [*bench.Gates(problem=problem).arms]
     assert all(np.isfinite(row["test"]) for row in rows.values())
     settings = {run["arm"]: run["settings"] for run in kept["runs"]}
     assert settings["random"] == {"rate": 0.03, "decay": 0.3}
