@@ -135,10 +135,10 @@ def compare(problem, tables):
     jobs = {}
     for arm in ASKED:
         own, *_ = ROUTERS[arm].space["own"]
-        grid = itertools.product(tables, RATES, DECAYS)
         jobs[arm] = [
             Job(seed, {"rate": rate, "decay": decay, "own": own})
-            for seed, rate, decay in grid
+            for seed in tables
+            for rate, decay in itertools.product(RATES, DECAYS)
         ]
     total, rows = sum(map(len, jobs.values())), []
     bar = keras.utils.Progbar(
