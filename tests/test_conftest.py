@@ -103,6 +103,26 @@ def test_each_change_can_be_left_out(monkeypatch, unpatched, wanted):
 
 
 @pytest.mark.parametrize(
+    ("place", "name", "markers", "wanted"),
+    [
+        ("studies/test_demo.py", "test_a", set(), True),
+        ("studies/test_demo.py", "test_a", {"skipif"}, False),
+        (
+            "scripts/test_reproduce.py",
+            "test_gates_of_a_module_are_compared",
+            set(),
+            True,
+        ),
+        ("scripts/test_reproduce.py", "test_names_are_listed", set(), False),
+        ("gates/test_gate.py", "test_a", {"on_torch"}, True),
+    ],
+)
+def test_some_tests_are_of_torch_alone(place, name, markers, wanted):
+    item = SimpleNamespace(name=name, get_closest_marker=markers.__contains__)
+    assert conftest.runs_on_torch(item, place) == wanted
+
+
+@pytest.mark.parametrize(
     ("most", "began", "passes"), [(None, -99, True), (9, -99, False), (9, -8, True)]
 )
 def test_a_test_that_takes_long_fails_if_asked_for(monkeypatch, most, began, passes):

@@ -39,10 +39,12 @@ keras.callbacks.BackupAndRestore.on_epoch_end = save_and_stop
 """
 
 
-# With one batch per epoch, no order matters. The penalty is a mean over the examples.
+# With one batch per epoch, no order matters. The penalty is a mean over the examples,
+# and the loss one over the labels, some of which are missing.
 CHANGES = {
     "size=(64,": "size=(32,",
     "TopKGate(num_nonzeros=2)": "TopKGate(num_nonzeros=2, z_reg=0.1)",
+    "per_example=True)": 'per_example=True, label_average="labels")',
 }
 if BACKEND != "torch":  # Each process of torch averages over its own labels.
     returned = "    return x.astype"
