@@ -86,14 +86,14 @@ environment: $(VENV)/.all $(OLDEST_KERAS)/.installed ## install the Python packa
 demo: $(VENV)/.demo ## train four models, and draw their errors and costs (DEMO=--all: fifteen)
 	$(BIN)/python scripts/demo.py $(DEMO)
 
-test: $(VENV)/.test postgresql ## all tests, on TensorFlow
+test: $(VENV)/.test postgresql ## all tests on TensorFlow, but those of torch alone
 	KERAS_BACKEND=tensorflow $(PYTEST)
 
 test-one: $(VENV)/.$(BACKEND) $(if $(KERAS),build/keras-$(KERAS)/.installed) ## tests on one backend, BACKEND=torch, which is installed alone
 	$(if $(KERAS),PYTHONPATH=$(CURDIR)/build/keras-$(KERAS)) KERAS_BACKEND=$(BACKEND) $(PYTEST) \
 	    $(if $(filter tensorflow,$(BACKEND)),,-m "not backend_independent") $(TESTS_$(KERAS))
 
-test-backends: $(VENV)/.test $(VENV)/.backends ## all tests that depend on the backend, on JAX and on torch
+test-backends: $(VENV)/.test $(VENV)/.backends ## all tests that depend on the backend, on JAX and on torch, and those of torch alone
 	KERAS_BACKEND=jax $(PYTEST) -m "not backend_independent"
 	KERAS_BACKEND=torch $(PYTEST) -m "not backend_independent"
 
