@@ -2,7 +2,7 @@
 
 `Experiment` and `reproduce` tune, repeat, resume and save with no code of its own here.
 `Program` trains the settings of an arm side by side, as in the comparison of static
-gates, of which this uses the statistics, the rivals and the tables.
+gates, of which this uses the statistics, the other gates and the tables.
 """
 
 import dataclasses

@@ -41,7 +41,7 @@ ROUTED = [
 ]
 # By the number of experts at serving: ours, and those that cost as much or less.
 OURS = {1: "by losses, 1", 2: "by losses, 2"}
-RIVALS = {
+OTHERS = {
     k: [
         name
         for name, arm in ROUTERS.items()
@@ -141,12 +141,12 @@ def of_kind(errors, kind):
 def enters(rows, k):
     """The rule for the package: two ratios of our router, and whether it holds.
 
-    On generated problems with regions, the error over that of the best rival that costs
-    as much or less must be below 0.9, with its interval. On real ones, the error over
-    that of the better of Switch and SMEAR must be 1.02 at most.
+    On generated problems with regions, the error over that of the best other router
+    that costs as much or less must be below 0.9, with its interval. On real ones, the
+    error over that of the better of Switch and SMEAR must be 1.02 at most.
     """
     ours = errors(rows, OURS[k])
-    regions = ratio(of_kind(ours, "regions"), best_of(rows, RIVALS[k]))
+    regions = ratio(of_kind(ours, "regions"), best_of(rows, OTHERS[k]))
     real = ratio(of_kind(ours, "real"), best_of(rows, (SWITCH, SMEAR)))
     holds = None
     if regions and real:
@@ -164,14 +164,14 @@ def does_width_do(rows, problem):
     return is_as_good(errors(rows, WIDE), only(best_of(rows, ROUTED), [problem]))
 
 
-def is_as_good(own, rivals):
-    """Whether errors are as low as those of rivals, by the interval over the draws.
+def is_as_good(own, others):
+    """Judge if errors are as low as others, by the interval over the draws.
 
-    It is `"yes"` if the interval of the rivals' errors over them is above 0.98, `"no"`
+    It is `"yes"` if the interval of the others over them is above 0.98, `"no"`
     if it is below, else `"undecided"`, as with fewer than `FEWEST_DRAWS` draws.
     """
-    found = ratio(rivals, own)
-    if found is None or len(own.keys() & rivals.keys()) < FEWEST_DRAWS:
+    found = ratio(others, own)
+    if found is None or len(own.keys() & others.keys()) < FEWEST_DRAWS:
         return "undecided"
     if found.high < 0.98:
         return "no"
@@ -287,8 +287,8 @@ def rule(rows, k):
     said = words[holds] + (" so far" if len(done) < len(PROBLEMS) else "")
     first, second = (each or "not known" for each in (regions, real))
     return (
-        f"- **{k} at serving**: {first} of the best rival with regions, {second} of "
-        f"the better of Switch and SMEAR on real tables. The rule {said}."
+        f"- **{k} at serving**: {first} of the best other router with regions, "
+        f"{second} of the better of Switch and SMEAR on real tables. The rule {said}."
     )
 
 
@@ -339,7 +339,7 @@ def cost(arm, sizes=SIZES, training=False):
 def problems_table(rows, found):
     """What routing and each number of experts are worth, on each problem."""
     one, lines, routed = errors(rows, ONE), [], best_of(rows, ROUTED)
-    others = {k: best_of(rows, names) for k, names in RIVALS.items()}
+    others = {k: best_of(rows, names) for k, names in OTHERS.items()}
     for name, words in found.items():
         given = [errors(rows, arm) for arm in (WIDE, KNOWN, "softmax", SWITCH)]
         cells = [mean_ratio(only(own, [name]), one) for own in [*given, routed]]

@@ -263,7 +263,7 @@ def invented(problem, arm, tests, validation=None):
     ("regions", "real", "holds"),
     [(0.8, 1.0, True), (0.95, 1.0, False), (0.8, 1.03, False), (0.8, 1.02, True)],
 )
-def test_the_rule_compares_with_the_best_rival_of_the_same_cost(regions, real, holds):
+def test_the_rule_compares_with_the_best_of_the_same_cost(regions, real, holds):
     rows = []
     for problem, ours in (("tag", regions), ("signs", regions), ("adult", real)):
         rows += invented(problem, page.OURS[1], [ours, ours])
