@@ -20,7 +20,7 @@ def is_model_parallel() -> bool:
 
 
 def is_on_cpu(tensor: Any) -> bool:
-    """Whether a tensor, or a step that is compiled now, is on a CPU."""
+    """Check whether a tensor, or a step that is compiled now, is on a CPU."""
     if keras.backend.backend() == "torch":
         return tensor.device.type == "cpu"
     return keras.distribution.list_devices()[0].lower().startswith("cpu")

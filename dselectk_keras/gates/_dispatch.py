@@ -282,7 +282,7 @@ def choices_of(weights: Tensor, num_chosen: int) -> Choices:
 
 
 class Slots(NamedTuple):
-    """Where the experts have their slots."""
+    """The slots of the experts."""
 
     # The first slot of each expert, `(n,)`.
     begins: Tensor

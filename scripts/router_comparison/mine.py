@@ -1,4 +1,4 @@
-"""Whether a router is worth it on the data of a user's table."""
+"""A check of what a router is worth on the data of a user's table."""
 
 import itertools
 import math
@@ -158,7 +158,7 @@ def compare(problem, tables):
 
 
 def sentences(rows, sizes):
-    """What the rows say: parts of a page.
+    """The answer from the rows: parts of a page.
 
     Args:
         rows: The rows of `compare`.
@@ -205,7 +205,7 @@ def best_by_validation(rows, arms):
 
 
 def how(first, draws, problem):
-    """How the routers were trained, as text."""
+    """The way in which the routers were trained, as text."""
     rows = [len(x) for x, _ in first.splits]
     return HOW.format(
         draws=draws,

@@ -155,12 +155,12 @@ def enters(rows, k):
 
 
 def is_one_enough(rows, problem):
-    """Whether one expert is as good as routers that run one or two: a word."""
+    """A word that says if one expert is as good as routers that run one or two."""
     return is_as_good(errors(rows, ONE), only(best_of(rows, ROUTED), [problem]))
 
 
 def does_width_do(rows, problem):
-    """Whether one wide expert is as good as routers that run one or two: a word."""
+    """A word that says if one wide expert is as good as routers of one or two."""
     return is_as_good(errors(rows, WIDE), only(best_of(rows, ROUTED), [problem]))
 
 
@@ -280,7 +280,7 @@ def draws_of(rows):
 
 
 def rule(rows, k):
-    """What the rule for the package says, of a number of experts at serving."""
+    """The verdict of the rule for the package, for a number of experts at serving."""
     regions, real, holds = enters(rows, k)
     words = {True: "holds", False: "does not hold", None: "cannot be decided"}
     done = {row["problem"] for row in rows}
@@ -337,7 +337,7 @@ def cost(arm, sizes=SIZES, training=False):
 
 
 def problems_table(rows, found):
-    """What routing and each number of experts are worth, on each problem."""
+    """The worth of routing and of each number of experts, on each problem."""
     one, lines, routed = errors(rows, ONE), [], best_of(rows, ROUTED)
     others = {k: best_of(rows, names) for k, names in OTHERS.items()}
     for name, words in found.items():
@@ -399,6 +399,6 @@ def draw(panels):
 
 
 def experts_of(arm):
-    """How many experts an arm runs at serving; 0 if it runs or merges all."""
+    """The number of experts that an arm runs at serving; 0 if it uses all."""
     router = ROUTERS[arm]
     return 0 if router.architecture == "wide" else router.more["k"] or 0

@@ -221,7 +221,7 @@ def test_no_image_is_drawn_twice(monkeypatch):
 
 @pytest.fixture
 def untrained(monkeypatch):
-    """Let arms have results without a training; return the jobs that were run."""
+    """Give arms results without a training; return the jobs that were run."""
     ran = []
 
     def run(self, arm, jobs):

@@ -391,7 +391,7 @@ def mine_rows(**tests):
 
 
 def mine_said(sizes=(24, 8, 2), **tests):
-    """What is said about such a table, each part on one line."""
+    """The text about such a table, each part on one line."""
     parts = mine.sentences(mine_rows(**tests), sizes)
     return [" ".join(part.split()) for part in parts]
 
