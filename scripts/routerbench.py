@@ -52,7 +52,7 @@ def main(arguments=None):
         elif not options.pages_only:
             print(f"Problem {place} of {len(names)}: {name}", flush=True)
             saved = {"preset": bench.preset, "folder": out, "command": command}
-            reproduce(bench, **saved, together=10**6)
+            reproduce(bench, **saved, together=10**6, fresh=options.fresh)
     if not options.dry_run:
         print(f"Written to {page.write(out)}.")
     return 0
@@ -66,12 +66,13 @@ def parse(arguments):
     add("--draws", type=count, default=4, help="number of draws that are reported")
     add("--data-dir", default=".", help="folder with the folders of the real data")
     add("--out", default="build/routers", help="folder of results and page")
+    add("--fresh", action="store_true", help="discard existing runs, and start again")
     add("--dry-run", action="store_true", help="say what the runs cost, run nothing")
     add("--pages-only", action="store_true", help="write the page, run nothing")
     options = parser.parse_args(arguments)
     if options.dry_run:
         given = sys.argv[1:] if arguments is None else arguments
-        refuse(parser, given, ["--pages-only"], "not for --dry-run.")
+        refuse(parser, given, ["--pages-only", "--fresh"], "not for --dry-run.")
     return options
 
 

@@ -564,6 +564,8 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
     assert "| router | cost at serving | in training |" in text
     assert "1 generated, with regions" in text
     assert (tmp_path / "images" / "routers.png").exists()
+    routerbench.main([*given[:2], *given[3:], "--draws", "1", "--fresh"])
+    assert len(reported()) == len(first)
 
 
 @needs_jax

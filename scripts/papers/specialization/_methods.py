@@ -127,7 +127,7 @@ class Tuned(Images):
 
 
 @dataclasses.dataclass(frozen=True)
-class Methods(Tuned, abc.ABC):
+class TrainingMethods(Tuned, abc.ABC):
     """All training methods on one data set, which is named in `DATA`."""
 
     data_set = ""

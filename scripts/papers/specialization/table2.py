@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 from experiments import preset
 from papers.specialization._images import METHODS
-from papers.specialization._methods import STUDENTS, Methods, values_of
+from papers.specialization._methods import STUDENTS, TrainingMethods, values_of
 
 
 @dataclasses.dataclass(frozen=True)
-class Table2(Methods):
+class Table2(TrainingMethods):
     """Error and specialization of mixtures of five experts on digits."""
 
     name = "specialization-table2"

@@ -5,11 +5,11 @@ from typing import ClassVar
 
 from experiments import preset
 from papers.specialization._images import METHODS
-from papers.specialization._methods import TENTHS, Methods
+from papers.specialization._methods import TENTHS, TrainingMethods
 
 
 @dataclasses.dataclass(frozen=True)
-class Table3(Methods):
+class Table3(TrainingMethods):
     """Error and specialization of mixtures of twenty experts on a hundred classes."""
 
     name = "specialization-table3"

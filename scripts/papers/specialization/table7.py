@@ -5,7 +5,13 @@ from typing import ClassVar
 
 from experiments import preset
 from papers.specialization._images import METHODS
-from papers.specialization._methods import STUDENTS, TENTHS, WITH_BOTH, Methods, lower
+from papers.specialization._methods import (
+    STUDENTS,
+    TENTHS,
+    WITH_BOTH,
+    TrainingMethods,
+    lower,
+)
 
 ATTENTIVE = ("attentive", *STUDENTS.values())
 # The same penalty, or none, with both gates; the students, and their rivals.
@@ -14,7 +20,7 @@ BEST = [(student, method) for student in STUDENTS for method in METHODS]
 
 
 @dataclasses.dataclass(frozen=True)
-class Table7(Methods):
+class Table7(TrainingMethods):
     """Error and specialization of mixtures of five experts on clothes."""
 
     name = "specialization-table7"
