@@ -4,6 +4,8 @@ from studies.census import Census
 from studies.choice import Choice
 from studies.collapse import Collapse
 from studies.demo import Demo
+from studies.libraries import Libraries
 from studies.ranking import Ranking
 
-STUDIES = {kind.name: kind for kind in (Census, Choice, Collapse, Demo, Ranking)}
+KINDS = (Census, Choice, Collapse, Demo, Libraries, Ranking)
+STUDIES = {kind.name: kind for kind in KINDS}

@@ -1,25 +1,21 @@
-"""Train one MMoE with this package and with two libraries of recommender models.
-
-    python scripts/compare_libraries.py --data-dir data
-
-The data are the files of UCI Adult, in a folder `adult`: two tasks, an income above
-50,000 dollars and never married. It needs torch and pandas, and compares with
-torch-rechub and DeepCTR-Torch if they are installed. Prints a table in Markdown: also
-of the examples per second of training, with the building of the model and a prediction.
-"""
+"""An MMoE by this package, and by two libraries of recommender models."""
 
 # pyright: reportMissingImports=false
 import contextlib
-import importlib.util
+import dataclasses
+import importlib.metadata
 import inspect
 import pathlib
-import statistics
 import sys
 import tempfile
 import time
+from typing import Any
 
+import keras
 import numpy as np
-from command_line import choose_backend, make_parser
+
+from experiments import Arm, Experiment, preset
+from experiments.scores import area_under_curve
 
 COLUMNS = "age workclass weight education years marital_status occupation relationship"
 COLUMNS += " race sex capital_gain capital_loss hours country income"
@@ -28,59 +24,90 @@ NUMBERS = ["age", "capital_gain", "capital_loss", "hours"]
 TASKS = ["income", "never_married"]
 # Embeddings, experts, units of an expert and of a tower; then the training.
 WIDTH, EXPERTS, UNITS, TOWER = 4, 8, 16, 8
-EPOCHS, BATCH_SIZE, RATE = 5, 256, 0.005
-# Of this package, besides MMoE.
-OTHERS = {
-    "shared bottom": ("shared_bottom",),
-    "PLE": ("ple",),
-    "static DSelect-k": ("mmoe", "dselect_k", False),
-}
+BATCH_SIZE, RATE = 256, 0.005
 
 
-def main(arguments=None):
-    """Train each library with each seed, and print the table."""
-    parser = make_parser(__doc__)
-    parser.add_argument("--data-dir", default="data", help="folder with adult/")
-    parser.add_argument("--seeds", type=int, default=3, help="number of runs of each")
-    options = parser.parse_args(arguments)
-    choose_backend("torch")
-    tables = read(pathlib.Path(options.data_dir) / "adult")
-    print("| library | lines | AUC of income | AUC of never married | examples / s |")
-    print("| --- | ---: | ---: | ---: | ---: |")
-    for run in (dselectk_keras, torch_rechub, deepctr_torch):
-        if importlib.util.find_spec(run.__name__) is None:
-            continue
-        print(f"| {run.__name__} | {row(run, tables, options.seeds)} |")
-    for name, given in OTHERS.items():
-        cells = row(dselectk_keras, tables, options.seeds, *given)
-        print(f"| dselectk_keras, {name} | {cells} |")
+@dataclasses.dataclass(frozen=True)
+class Libraries(Experiment):
+    """Models of the same sizes on UCI Adult, with nothing tuned.
 
-
-def row(run, tables, seeds, *options):
-    """The lines of code, the mean and standard error of each task's AUC, and the speed.
-
-    Speeds are medians, of the examples of all epochs by the seconds of a run.
+    The tasks are an income above 50,000 dollars, and never married. The speed counts
+    the examples of all epochs, with the building of the model and a prediction.
     """
-    from experiments.scores import area_under_curve
 
-    labels, found, seconds = tables[1][TASKS].to_numpy(), [], []
-    for seed in range(seeds):
-        begin = time.perf_counter()
+    name = "libraries"
+    title = "an MMoE by three libraries"
+    needs = ("the files of UCI Adult in a folder `adult`", 10)
+    page = """\
+{table_libraries}
+
+AUCs are means of {seeds} seeds with standard errors, speeds medians; \
+`python scripts/reproduce.py libraries --backend torch --data-dir DATA`, {machines}."""
+
+    seeds: int = 3
+    epochs: int = preset(5, smoke=1)
+
+    @property
+    def arms(self):
+        """The function of each library; of this package, other models too."""
+        ours: Any = {"more": {"train": dselectk_keras}}
+        return {
+            "dselectk_keras": Arm("softmax", per_example=True, **ours),
+            "dselectk_keras, shared bottom": Arm(None, "shared_bottom", **ours),
+            "dselectk_keras, PLE": Arm("softmax", "ple", per_example=True, **ours),
+            "dselectk_keras, static DSelect-k": Arm("dselect_k", **ours),
+            "torch-rechub": Arm(more={"train": torch_rechub}),
+            "DeepCTR-Torch": Arm(more={"train": deepctr_torch}),
+        }
+
+    def run(self, arm, jobs):
+        """Train one after the other, and measure the test AUC of each task."""
+        if keras.backend.backend() != "torch":
+            raise ValueError("The other libraries are of torch: --backend torch.")
+        library, *_ = arm.split(",")
+        try:
+            version = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            raise ImportError(
+                f"This arm needs {library}: pip install {library}."
+            ) from None
+        tables = read(pathlib.Path(self.data_dir or ".") / "adult")
+        return [self._run(self.arms[arm], job, tables, version) for job in jobs]
+
+    def _run(self, arm, job, tables, version):
+        began = time.perf_counter()
         with contextlib.redirect_stdout(sys.stderr):  # Some report their training.
-            predicted = run(*tables, seed, *options)
-        seconds.append(time.perf_counter() - begin)
+            predicted = arm.more["train"](*tables, job.seed, self.epochs, arm)
+        seconds = time.perf_counter() - began
+        labels = tables[1][TASKS].to_numpy()
         predicted = np.reshape(predicted, labels.shape)
-        found.append(list(map(area_under_curve, labels.T, predicted.T)))
-    lines = [line.strip() for line in inspect.getsource(run).splitlines()]
+        areas = map(area_under_curve, labels.T, predicted.T)
+        return {
+            **dict(zip(TASKS, areas, strict=True)),
+            "examples_per_second": self.epochs * len(tables[0]) / seconds,
+            "version": version,
+        }
+
+    def table_libraries(self, results):
+        """The lines of code, the AUC of each task and the speed, by library."""
+        heads = [f"AUC of {task.replace('_', ' ')}:" for task in TASKS]
+        rows: list[Any] = [["library", "lines:", *heads, "examples / s:"]]
+        for arm, own in self.arms.items():
+            name = arm
+            if own.more["train"] is not dselectk_keras:
+                name = f"{arm} {results.ran(arm)[0].numbers['version']}"
+            areas = results.texts(arm, *TASKS, digits=4)
+            speed = np.median(results.values(arm, "examples_per_second"))
+            lines = count_lines(own.more["train"])
+            rows.append([name, str(lines), *areas, f"{speed:,.0f}"])
+        return rows
+
+
+def count_lines(function):
+    """Count the lines of code of a function, without `def` and the docstring."""
+    lines = [line.strip() for line in inspect.getsource(function).splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
-    # Without the line of `def`, and the docstring.
-    cells = [str(len(lines) - 1 - lines.index(f'"""{run.__doc__}"""'))]
-    for column in zip(*found, strict=True):
-        error = statistics.stdev(column) / seeds**0.5 if seeds > 1 else 0.0
-        cells.append(f"{statistics.mean(column):.4f} ± {error:.4f}")
-    speed = EPOCHS * len(tables[0]) / statistics.median(seconds)
-    cells.append(f"{speed:,.0f}")
-    return " | ".join(cells)
+    return len(lines) - 1 - lines.index(f'"""{function.__doc__}"""')
 
 
 def read(folder):
@@ -116,12 +143,8 @@ def size(table, name):
     return int(table[name].max()) + 1
 
 
-def dselectk_keras(
-    train, test, seed, architecture="mmoe", gate="softmax", per_example=True
-):
+def dselectk_keras(train, test, seed, epochs, arm):
     """This package."""
-    import keras
-
     from dselectk_keras import DenseExperts, Task, build_multitask_model
 
     keras.utils.set_random_seed(seed)
@@ -135,20 +158,20 @@ def dselectk_keras(
     model = build_multitask_model(
         keras.Model({**inputs, **numbers}, features),
         [Task(name, "binary", tower=(TOWER,)) for name in TASKS],
-        architecture,
+        arm.architecture,
         experts=DenseExperts(EXPERTS, [UNITS]),
-        gate=gate,
-        per_example=per_example,
+        gate=arm.gate,
+        per_example=arm.per_example,
     )
     model.compile(keras.optimizers.Adam(RATE))
     model.fit(
-        arrays(train), train[TASKS].to_numpy(), BATCH_SIZE, epochs=EPOCHS, verbose=0
+        arrays(train), train[TASKS].to_numpy(), BATCH_SIZE, epochs=epochs, verbose=0
     )
     found = model.predict(arrays(test), 4096, verbose=0)
     return np.concatenate([found[name] for name in TASKS], axis=1)
 
 
-def torch_rechub(train, test, seed):
+def torch_rechub(train, test, seed, epochs, _):
     """The library torch-rechub."""
     import torch
     from torch_rechub.basic.features import DenseFeature, SparseFeature
@@ -173,14 +196,14 @@ def torch_rechub(train, test, seed):
         model,
         kinds,
         optimizer_params={"lr": RATE},
-        n_epoch=EPOCHS,
+        n_epoch=epochs,
         model_path=tempfile.mkdtemp(),
     )
     trainer.fit(training, validation)
     return trainer.predict(model, (batch for batch, _ in tested))
 
 
-def deepctr_torch(train, test, seed):
+def deepctr_torch(train, test, seed, epochs, _):
     """The library DeepCTR-Torch."""
     import torch
     from deepctr_torch.inputs import DenseFeat, SparseFeat
@@ -205,9 +228,5 @@ def deepctr_torch(train, test, seed):
     optimizer = torch.optim.Adam(model.parameters(), RATE)
     model.compile(optimizer, loss=["binary_crossentropy"] * len(TASKS))
     y = train[TASKS].to_numpy()
-    model.fit(arrays(train), y, BATCH_SIZE, epochs=EPOCHS, verbose=0)
+    model.fit(arrays(train), y, BATCH_SIZE, epochs=epochs, verbose=0)
     return model.predict(arrays(test), 4096)
-
-
-if __name__ == "__main__":
-    main()
