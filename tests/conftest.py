@@ -79,18 +79,19 @@ BACKEND_INDEPENDENT = (
     "papers/test_pages.py",
     "plots/",
     "scripts/test_reproduce.py",
+    "scripts/test_table_training.py",
     "test_import.py",
     "test_methods_page.py",
     "test_registry.py",
     "test_toy_gate.py",
 )
-# Tests of the same kind that train: of torch, which neither traces nor compiles. Tests
-# whose `skipif` names their backends are left out, and so are `..._on_every_backend`.
+# Tests of the same kind that train, for research alone: of torch, which neither traces
+# nor compiles. Tests whose `skipif` names their backends are left out, and so are
+# `..._on_every_backend`.
 ON_TORCH = (
     "docs/test_call_path.py",
     "papers/test_copied_experts.py::test_the_copied_form_is_timed",
     "scripts/test_reproduce.py::test_gates_of_a_module_are_compared",
-    "scripts/test_table_training.py",
     "studies/test_census.py",
     "studies/test_collapse.py",
     "studies/test_demo.py",

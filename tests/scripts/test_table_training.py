@@ -123,7 +123,7 @@ def test_targets_of_numbers_are_predicted_in_their_units(tmp_path, capsys):
 
 
 @pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow looks up strings.")
-def test_strings_need_tensorflow(tmp_path, capsys):
+def test_others_refuse_strings_on_every_backend(tmp_path, capsys):
     path = tmp_path / "adult.csv"
     adult().to_csv(path, index=False)
     options = ["--table", str(path), "--targets", "income", *QUIET]
