@@ -44,7 +44,7 @@ class Libraries(Experiment):
 AUCs are means of {seeds} seeds with standard errors, speeds medians; \
 `python scripts/reproduce.py libraries --backend torch --data-dir DATA`, {machines}."""
 
-    seeds: int = 3
+    seeds: int = preset(3, smoke=1)
     epochs: int = preset(5, smoke=1)
 
     @property
