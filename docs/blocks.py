@@ -369,7 +369,8 @@ PAGES = {
     "docs/plan.md": {"plan": example_plans},
     "docs/serving.md": {"latency": latency},
     "docs/compared.md": {
-        name: functools.partial(study, name) for name in ("ranking", "census")
+        name: functools.partial(study, name)
+        for name in ("ranking", "census", "libraries")
     },
     "docs/choosing.md": {
         "many_tasks": many_tasks,
