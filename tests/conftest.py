@@ -95,6 +95,7 @@ ON_TORCH = (
     "studies/test_census.py",
     "studies/test_collapse.py",
     "studies/test_demo.py",
+    "studies/test_libraries.py",
     "studies/test_ranking.py",
 )
 # Tests that take long come first, so that no worker runs one alone at the end.

@@ -21,7 +21,7 @@ import dselectk_keras as dk
 from dselectk_keras.distribution import sum_over_replicas
 from dselectk_keras.ops import coefficient_of_variation
 
-BATCH, STEPS, DIM = 8, 3, 3
+BATCH, STEPS, DIM = 8, 6, 3
 TASKS = (
     dk.Task("amount", tower=(4,)),
     dk.Task("click", "binary"),

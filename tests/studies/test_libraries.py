@@ -3,16 +3,12 @@
 import gzip
 import importlib.metadata
 
-import keras
 import numpy as np
 import pytest
 
 from experiments import Job, Results, Run
 from studies.libraries import Libraries, count_lines
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "torch", reason="The other libraries need torch."
-)
 ROW = "{n}, {work}, 7, MA, 13, {status}, Sales, Wife, White, F, {n}, {n}, {n}, US, "
 
 
