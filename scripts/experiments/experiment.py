@@ -192,8 +192,8 @@ class Experiment(abc.ABC):
         Returns:
             A list with a dict of results for each job: numbers, strings, or lists of
             them. Tuning minimizes the `"objective"`. Settings for which `"admissible"`
-            is false are not chosen. If it tunes a job itself, `"settings"` are what it
-            has chosen.
+            is false are not chosen. If the arm has no `space`, it may tune a job
+            itself: `"settings"` are what it has chosen.
         """
 
     @property

@@ -65,7 +65,7 @@ def reproduce(
                 found = experiment.run(arm, jobs)
                 seconds = (time.perf_counter() - began) / len(jobs)
                 for job, numbers in zip(jobs, found, strict=True):
-                    settings = numbers.pop("settings", job.settings)
+                    settings = job.settings or numbers.pop("settings", {})
                     of = {"seconds": seconds, "tuning": job.is_trial}
                     run = Run(arm, job.seed, settings, numbers, **of)
                     results.add(run, around)
@@ -109,7 +109,11 @@ def _text(settings):
 
 
 def lacking(experiment, results, arm):
-    """The number of trials, and the list of seeds, that an arm lacks."""
+    """The number of trials, and the list of seeds, that an arm lacks.
+
+    If its grid has grown, it lacks trials. Seeds that have been run with settings that
+    are no longer the best are lacking, too.
+    """
     space, wanted = experiment.space(arm), experiment.trials
     if not space:
         wanted = 0
@@ -117,12 +121,15 @@ def lacking(experiment, results, arm):
         wanted = grid_size(space)
     elif experiment.sampler == "random":
         wanted = min(wanted, grid_size(space))
-    done = {run.seed for run in results.of(arm)}
-    seeds = [seed for seed in range(experiment.seeds) if seed not in done]
-    if done and not seeds:
+    trials, reported = results.of(arm, tuning=True), results.of(arm)
+    if reported and not trials and len(reported) >= experiment.seeds:
         wanted = 0  # Its settings are known, also if its file has no trials.
-    num_trials = wanted * experiment.trial_runs - len(results.of(arm, tuning=True))
-    return max(0, num_trials), seeds
+    num_trials = max(0, wanted * experiment.trial_runs - len(trials))
+    if trials and not num_trials:
+        best = _text(best_settings(trials)[0])
+        reported = [run for run in reported if _text(run.settings) == best]
+    done = {run.seed for run in reported}
+    return num_trials, [seed for seed in range(experiment.seeds) if seed not in done]
 
 
 def _present(results, arm, jobs):

@@ -63,11 +63,17 @@ class Results:
             self._read(self.path)
 
     def add(self, run, environment):
-        """Keep a run, also in the file, with the number of its environment."""
+        """Keep a run, also in the file, with the number of its environment.
+
+        It takes the place of a reported run of its arm and seed.
+        """
         if environment not in self.environments:
             self.environments.append(environment)
         number = self.environments.index(environment)
         numbers = _plain(run.numbers)
+        if not run.tuning:
+            same = run.arm, run.seed
+            self.runs = [r for r in self.runs if r.tuning or (r.arm, r.seed) != same]
         self.runs.append(dataclasses.replace(run, environment=number, numbers=numbers))
         if self.path:
             self._write(self.path)

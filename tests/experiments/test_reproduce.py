@@ -117,6 +117,40 @@ def test_a_grid_is_tried_whole_whatever_the_number_of_trials():
 
 
 @dataclasses.dataclass(frozen=True)
+class Wider(Counting):
+    """An experiment with a grid of any size; "plain" is worst in the middle."""
+
+    sampler: str = "grid"
+    rates: tuple = ()
+
+    def space(self, arm):
+        return {"rate": self.rates, "place": [arm == "plain"]}
+
+    def run(self, arm, jobs):
+        found = super().run(arm, jobs)
+        if arm == "plain":
+            return [each | {"objective": -each["objective"]} for each in found]
+        return found
+
+
+def test_a_wider_grid_is_tried_and_what_was_not_best_is_run_again(tmp_path):
+    options = {"folder": tmp_path, "progress": False}
+    reproduce(Wider(seeds=2, rates=(0.1, 0.2)), **options)
+    wider = Wider(seeds=2, rates=(0.1, 0.2, 0.4))
+    results = reproduce(wider, **options)
+    trial = (TRIAL_SEED,)
+    # The best of "tuned" is still 0.2; that of "plain" was 0.1, and is 0.4.
+    expected = [("tuned", trial), ("plain", trial), ("plain", (0,)), ("plain", (1,))]
+    assert wider.calls == expected
+    assert [run.settings["rate"] for run in results.of("tuned")] == [0.2] * 2
+    assert [run.settings["rate"] for run in results.of("plain")] == [0.4] * 2
+    assert len(results.runs) == 2 * (3 + 2)
+    again = Wider(seeds=2, rates=(0.1, 0.2, 0.4))
+    assert reproduce(again, **options).runs == results.runs
+    assert again.calls == []
+
+
+@dataclasses.dataclass(frozen=True)
 class Noisy(Counting):
     """One trial is misleading: only the mean of two of them finds the best rate."""
 
@@ -162,10 +196,10 @@ def test_what_has_all_its_seeds_needs_no_trials(tmp_path):
         results.add(Run(arm, seed, {}, {}, 1.0), {})
     reproduce(done, folder=tmp_path, progress=False)
     assert done.calls == []
-    # For another seed, the settings have to be found.
+    # For another seed, the settings have to be found, which are those of all seeds.
     more = Counting(seeds=3, trials=3)
     reproduce(more, folder=tmp_path, progress=False, together=9)
-    assert more.calls[:2] == [("tuned", (TRIAL_SEED,) * 3), ("tuned", (2,))]
+    assert more.calls[:2] == [("tuned", (TRIAL_SEED,) * 3), ("tuned", (0, 1, 2))]
 
 
 def test_an_experiment_says_how_many_are_trained_together():
