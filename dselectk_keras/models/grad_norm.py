@@ -89,8 +89,9 @@ class GradNorm(Configured, keras.Layer):
         return ops.zeros_like(losses)
 
     def weights_of_losses(self) -> Tensor:
-        """Compute the factor of each task's weight."""
-        return self.logits.shape[0] * ops.softmax(self.logits)
+        """Compute the factor of each task's weight, without a gradient."""
+        logits = ops.stop_gradient(ops.convert_to_tensor(self.logits))
+        return self.logits.shape[0] * ops.softmax(logits)
 
 
 def _measure(x, logits, targets):

@@ -75,6 +75,21 @@ def test_gradients_of_tasks_with_other_scales_become_similar(architecture):
     assert weights["a"] > 10 * weights["b"]
 
 
+@pytest.mark.traced
+def test_a_step_moves_the_logits_by_the_slopes_alone():
+    # At outputs of 0, the norms are the sizes of the labels: 1 and 3, with a mean of 2.
+    inputs = keras.Input((2, 1))
+    mixtures = dk.GradNorm(0.0, name="balance")(inputs)
+    tower = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+    outputs = tower(mixtures)[..., 0]
+    model = dk.MultitaskModel(inputs, outputs, tasks=2, task_weighting="balance")
+    model.compile(keras.optimizers.SGD(1.0))
+    y = np.array([[1.0, 3.0], [-1.0, -3.0]])
+    model.fit(np.zeros((2, 2, 1)), y, verbose=0)
+    # The losses of 1 and 9 have no part in it.
+    assert_close(model.get_layer("balance").logits, [0.5, -1.5], rtol=1e-5)
+
+
 def test_reports_do_not_depend_on_the_weights():
     x, y = numbers((8, 3)), numbers((8, 2), seed=1)
     model = dk.build_multitask_model(3, ["a", "b"], task_weighting="gradnorm")
