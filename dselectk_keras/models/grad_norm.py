@@ -5,7 +5,6 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates.logits import float32_weight
 from dselectk_keras.utils import Configured, Tensor, check_number
 
@@ -72,13 +71,16 @@ class GradNorm(Configured, keras.Layer):
             for name in ("first", "last")
         )
 
-    def call(self, mixtures: Tensor) -> Tensor:
+    def call(self, mixtures: Tensor, training: bool | None = None) -> Tensor:
         """Return the mixtures, whose gradients become that of the logits."""
         first, last = map(ops.convert_to_tensor, (self.first, self.last))
         rates = ops.where(first > 0, last / ops.maximum(first, TINY), 1.0)
         rates = ops.maximum(rates, TINY)
         targets = ops.power(rates / ops.mean(rates), self.alpha)
-        return _measure(mixtures, ops.convert_to_tensor(self.logits), targets)
+        logits, zero = _scaled(self.logits + 0.0)
+        if training:
+            self.add_loss(zero)
+        return _measure(mixtures, logits, targets)
 
     def penalty(self, losses: Tensor, shares: Tensor) -> Tensor:
         """Note the losses of the tasks that have labels."""
@@ -92,6 +94,26 @@ class GradNorm(Configured, keras.Layer):
         """Compute the factor of each task's weight, without a gradient."""
         logits = ops.stop_gradient(ops.convert_to_tensor(self.logits))
         return self.logits.shape[0] * ops.softmax(logits)
+
+
+def _scaled(logits):
+    """Return the logits, and a 0 for the loss.
+
+    The gradient of the logits is multiplied by that of the 0. So slopes are multiplied
+    as the loss is: in half precision by a large factor, by which optimizers divide all
+    gradients, and for replicas, whose gradients are added up, by their share.
+    """
+
+    @ops.custom_gradient
+    def joined(logits):
+        def gradient(*args, upstream=None):
+            upstream = args[-1] if upstream is None else upstream
+            return upstream[:-1] * upstream[-1]
+
+        return ops.concatenate([logits, ops.zeros(1, "float32")]), gradient
+
+    found = joined(logits)
+    return found[:-1], found[-1]
 
 
 def _measure(x, logits, targets):
@@ -109,8 +131,7 @@ def _measure(x, logits, targets):
             norms = ops.sqrt(ops.sum(ops.square(sizes), axis=axes))
             mean = ops.maximum(ops.mean(norms), TINY)
             slopes = ops.sign(norms - mean * targets) * norms / mean
-            # Gradients of replicas are added up.
-            return upstream, slopes / num_replicas(), None
+            return upstream, slopes, None
 
         return ops.copy(x), gradient
 

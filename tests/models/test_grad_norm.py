@@ -13,14 +13,19 @@ import dselectk_keras as dk
 SLOPES = np.array([[[3, 0], [0, 1], [0, 0]], [[0, 4], [0, 0], [0, 0]]], "float32")
 
 
-def gradients(layer, slopes):
-    """The gradients of the logits and of the mixtures."""
+def gradients(layer, slopes, part=1.0):
+    """The gradients of the logits and of the mixtures of a part of the loss."""
     # Not constants, with which XLA computes other numbers before the program runs.
     x, factors = keras.Variable(np.ones_like(slopes)), keras.Variable(slopes)
     if not layer.built:
         layer.build(x.shape)
+
+    def loss():
+        total = ops.sum(layer(x + 0.0, training=True) * factors)
+        return [part * (total + sum(layer.losses))]
+
     _, (of_logits, of_mixtures, _) = value_and_gradients(
-        lambda: [ops.sum(layer(x + 0.0) * factors)],
+        loss,
         [layer.logits, x, factors],
         [layer.first, layer.last],
     )
@@ -35,11 +40,10 @@ def test_the_gradient_of_the_logits_is_that_of_the_paper_by_hand(scale):
     assert_equal(own, SLOPES * np.float32(scale))
 
 
-def test_gradients_of_replicas_which_are_added_up_are_shares(monkeypatch):
-    monkeypatch.setattr("dselectk_keras.models.grad_norm.num_replicas", lambda: 2)
-    slopes, own = gradients(dk.GradNorm(0.0), SLOPES)
+def test_the_gradients_are_parts_if_the_loss_is_one_as_that_of_a_replica():
+    slopes, own = gradients(dk.GradNorm(0.0), SLOPES, part=0.5)
     assert_close(slopes, [1.25, -0.25, 0.0], rtol=1e-6)
-    assert_equal(own, SLOPES)
+    assert_equal(own, SLOPES / 2)
 
 
 @pytest.mark.parametrize(("alpha", "sign"), [(1.0, -1.0), (0.3, 1.0)])
@@ -76,14 +80,18 @@ def test_gradients_of_tasks_with_other_scales_become_similar(architecture):
 
 
 @pytest.mark.traced
-def test_a_step_moves_the_logits_by_the_slopes_alone():
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_step_moves_the_logits_by_the_slopes_alone(scaled):
     # At outputs of 0, the norms are the sizes of the labels: 1 and 3, with a mean of 2.
     inputs = keras.Input((2, 1))
     mixtures = dk.GradNorm(0.0, name="balance")(inputs)
     tower = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
     outputs = tower(mixtures)[..., 0]
     model = dk.MultitaskModel(inputs, outputs, tasks=2, task_weighting="balance")
-    model.compile(keras.optimizers.SGD(1.0))
+    optimizer = keras.optimizers.SGD(1.0)
+    # As in half precision: of the loss times 2 to the power of 15.
+    scale = keras.optimizers.LossScaleOptimizer
+    model.compile(scale(optimizer) if scaled else optimizer)
     y = np.array([[1.0, 3.0], [-1.0, -3.0]])
     model.fit(np.zeros((2, 2, 1)), y, verbose=0)
     # The losses of 1 and 9 have no part in it.
