@@ -122,16 +122,18 @@ def _measure(model, layer, data):
     for call in calls_in(model):
         if call.operation is not layer:
             continue
-        seen = [*call.arguments.args, call.arguments.kwargs.get("routing_inputs")]
-        seen = [tensor for tensor in seen[:2] if tensor is not None]
-        part = keras.Model(model.input, seen)
+        part = keras.Model(model.input, call.input_tensors)
+        known = [*map(id, call.input_tensors)]
         for start in range(0, len(keras.tree.flatten(data)[0]), BATCH_SIZE):
             rows = slice(start, start + BATCH_SIZE)
             batch = keras.tree.map_structure(
                 lambda x, rows=rows: ops.convert_to_tensor(x[rows]), data
             )
             tensors = keras.tree.flatten(part(batch, training=False))
-            for weights, norms, ids in _weights_and_norms(layer, *tensors):
+            # A mask may be among the arguments.
+            given = dict(zip(known, tensors, strict=True))
+            arguments = call.arguments.fill_in(given)
+            for weights, norms, ids in _weights_and_norms(layer, *arguments):
                 chosen = np.einsum("bgn,bgn->gn", weights, norms[:, ids])
                 np.add.at(totals, ids, chosen)
                 np.add.at(counts, ids, (weights > 0).sum(axis=0))
@@ -139,15 +141,15 @@ def _measure(model, layer, data):
     return totals / np.maximum(counts, 1), counts, sums
 
 
-def _weights_and_norms(layer, inputs, *routing_inputs):
+def _weights_and_norms(layer, args, kwargs):
     """Compute the weights `(positions, gates, n)` of each gate, and all norms."""
     calls: list[Any] = []
     # Counters of the layer and of its gates stay as they are.
     with keras.StatelessScope(), recording(calls.append):
-        layer(inputs, *routing_inputs, training=False)
+        layer(*args, **{**kwargs, "training": False})
         outputs = calls[0].experts
         if outputs is None:  # They were dispatched.
-            outputs = layer.experts(layer.flatten(inputs), training=False)
+            outputs = layer.experts(layer.flatten(args[0]), training=False)
             outputs = layer.summed(outputs)
     banks = [each for each in (outputs, calls[0].own) if each is not None]
     flat = [_numbers(each).reshape(*each.shape[:2], -1) for each in banks]

@@ -150,6 +150,17 @@ def test_padding_chooses_nothing(capsys):
     assert "Others had 0.0% of the choices" in capsys.readouterr().out
 
 
+def test_a_mask_that_the_layer_is_called_with_counts_too(capsys):
+    tokens, mask = keras.Input((3, 2)), keras.Input((3,), dtype="bool")
+    moe = dk.MoE(dk.DenseExperts(3, [1]), dk.TopKGate(1), per_example=True)
+    model = keras.Model([tokens, mask], moe(tokens, mask=mask))
+    kernel = [[9, 0, -9], [0, 9, -9]]  # Padding would choose expert 2.
+    moe.gate.set_weights([np.array(kernel, "float32")])
+    x = np.array([[[1, 0], [0, 1], [-9, -9]]] * 2, "float32")
+    condense(model, data=[x, np.array([[True, True, False]] * 2)], experts=2)
+    assert "Others had 0.0% of the choices" in capsys.readouterr().out
+
+
 def test_each_per_example_layer_keeps_as_many_and_static_ones_stay():
     inputs = x = keras.Input((3,))
     for n, per_example in ((4, True), (5, False), (6, True)):
