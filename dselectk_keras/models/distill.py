@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from dselectk_keras._keras import copy_state
+from dselectk_keras._keras import all_layers, copy_state
 from dselectk_keras.gates import Gate
 from dselectk_keras.models.rebuild import layers_to_replace, rebuild
 from dselectk_keras.utils import check_flags
@@ -28,7 +28,8 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
         model: A functional model, such as `MultitaskModel`, with layers such as `MMoE`.
             A model inside of it is copied as it is, with its gates.
         gate: A gate that is not built yet. Every layer with a gate gets a copy.
-        freeze_experts: Whether the experts of the copy are frozen.
+        freeze_experts: Whether the experts of the copy are frozen. Otherwise, they are
+            trained, without layers inside of a bank that are frozen.
 
     Returns:
         A model of the same class, not compiled.
@@ -70,13 +71,22 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
         copy = student.get_layer(layer.name)
         for part in (*PARTS, "task_experts"):
             if getattr(layer, part, None) is not None:
-                copy_state(getattr(layer, part), getattr(copy, part))
+                new = getattr(copy, part)
+                copy_state(getattr(layer, part), new)
                 if part != "routing_network":
-                    getattr(copy, part).trainable = not freeze_experts
+                    _set_trainable(new, not freeze_experts)
         for part in ("gate", "shared_gate"):
             if getattr(layer, part, None) is not None:
                 _copy_alike(getattr(layer, part), getattr(copy, part))
     return student
+
+
+def _set_trainable(bank, value):
+    """Freeze a bank or train it; one that has this value keeps the layers inside."""
+    if bank.trainable != value:
+        # On TensorFlow, a layer does not pass on a value that equals its own.
+        for layer in all_layers(bank):
+            layer.trainable = value
 
 
 def _shifted(gate, old, first, **changes):

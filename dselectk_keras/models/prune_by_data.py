@@ -53,7 +53,8 @@ def pruned_by_data(model: Any, data: Any, num_experts: Any) -> Any:
             copy_state(layer.routing_network, new.routing_network)
         if layer.name in of_tasks:
             copy_state(of_tasks[layer.name], new.task_experts)
-            new.task_experts.trainable = layer.task_experts.trainable
+            if not layer.task_experts.trainable:  # Parts may be frozen anyway.
+                new.task_experts.trainable = False
     return copy
 
 

@@ -166,6 +166,22 @@ def test_experts_are_frozen_unless_they_should_not_be(freeze, tmp_path):
     assert_equal(loaded(X), student(X))
 
 
+def test_frozen_layers_inside_of_experts_that_are_trained_stay_frozen():
+    network = keras.Sequential([keras.Input((DIM,)), layers.Dense(3), layers.Dense(2)])
+    network.layers[0].trainable = False
+    moe = dk.MoE(dk.Experts(network, N), dk.SoftmaxGate(), True, name="moe")
+    teacher = model_of(moe, DIM)
+    student = dk.distill(teacher, dk.TopKGate(2), freeze_experts=False)
+    bank = student.get_layer("moe").experts
+    assert (
+        len(bank.trainable_variables) == len(moe.experts.trainable_variables) == 2 * N
+    )
+    # A bank that is frozen as a whole is trained again.
+    moe.experts.trainable = False
+    student = dk.distill(teacher, dk.TopKGate(2), freeze_experts=False)
+    assert len(student.get_layer("moe").experts.trainable_variables) == 4 * N
+
+
 @pytest.mark.parametrize(
     ("architecture", "per_example"), [("mmoe", True), ("mmoe", False), ("omoe", True)]
 )

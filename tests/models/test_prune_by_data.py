@@ -241,6 +241,16 @@ def test_few_experts_of_each_task_stay_all():
         assert_equal(numpy(one), numpy(other))
 
 
+def test_frozen_layers_inside_of_experts_of_each_task_stay_frozen():
+    network = keras.Sequential([keras.Input((3,)), layers.Dense(3), layers.Dense(2)])
+    network.layers[0].trainable = False
+    inputs = keras.Input((3,))
+    cgc = dk.CGC(dk.Experts(network, 4), dk.SoftmaxGate(), 2, 2, True)
+    small = condense(keras.Model(inputs, cgc(inputs)), data=X, experts=2)
+    assert len(cgc.task_experts.trainable_variables) == 8
+    assert len(small.layers[-1].task_experts.trainable_variables) == 8
+
+
 def static():
     inputs = keras.Input((3,))
     return keras.Model(inputs, dk.MoE(dk.DenseExperts(4, [2]), dk.TopKGate(1))(inputs))
