@@ -41,6 +41,7 @@ class ChooseExperts(keras.callbacks.Callback):
     count.
 
     The callback acts on static gates with `choices`: `ChosenGate`, or a `DSelectKGate`.
+    Frozen gates keep their experts.
     The shares of a task whose experts change begin anew, equal. In `CGC`, each task
     always uses its own experts, which `num_nonzeros` counts too.
 
@@ -223,7 +224,7 @@ def _gates_with_choices(model):
     """List the gates of a model whose experts can be chosen."""
     gates = [each for each in all_layers(model) if isinstance(each, Gate)]
     gates = list(dict.fromkeys(gates))
-    found = [gate for gate in gates if gate.choices is not None]
+    found = [gate for gate in gates if gate.choices is not None and gate.trainable]
     if found:
         return found
     if any(not gate.built for gate in gates):
@@ -233,8 +234,8 @@ def _gates_with_choices(model):
         )
     names = ", ".join(repr(gate) for gate in gates)
     raise ValueError(
-        "`ChooseExperts` needs a static gate with `choices`, such as `ChosenGate(2)`, "
-        "which has the same experts for all examples. Received: "
+        "`ChooseExperts` needs a static gate with `choices` that is not frozen, such "
+        "as `ChosenGate(2)`, which has the same experts for all examples. Received: "
         f"{names or 'no gates'}. A per-example gate chooses for each example: use "
         "`TopKGate`, or leave out per_example."
     )

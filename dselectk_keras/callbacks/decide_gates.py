@@ -52,7 +52,7 @@ class DecideGates(keras.callbacks.Callback):
     `fit`. If training is stopped before, per-example gates that have begun to narrow go
     on in a later `fit`; all others forget the plan. The callback acts on `DSelectKGate`
     and `SoftmaxSelectorGate`, between epochs, or where the first epoch is too long,
-    between its batches.
+    between its batches. Frozen gates stay as they are.
 
     A training loop of your own calls `begin_epoch` before each epoch.
 
@@ -112,7 +112,7 @@ class DecideGates(keras.callbacks.Callback):
         optimizer = getattr(model, "optimizer", None)
         middle, end = self.by * epochs / 2, self.by * epochs
         for gate in selector_gates(model):
-            if gate.has_decided:
+            if gate.has_decided or not gate.trainable:
                 continue
             if not gate.built:
                 # On TensorFlow, only the first step builds a subclassed model.
@@ -234,7 +234,8 @@ class DecideGates(keras.callbacks.Callback):
             warnings.warn(
                 f"Training ended before the gates decided: {names}. They "
                 f"decide after a part by={self.by} of {self.params['epochs']} epochs. "
-                "Stop later (`start_from_epoch` of `EarlyStopping`), or lower `by`.",
+                "Stop later (`start_from_epoch` of `EarlyStopping`), or lower `by`. "
+                "Frozen gates do not decide.",
                 stacklevel=2,
             )
 

@@ -337,6 +337,24 @@ def test_experts_of_any_model_and_several_layers():
     assert choices(model, "second").shape == (2, 1)
 
 
+def test_frozen_gates_keep_their_experts_and_shares():
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((FEATURES,))
+    gates = [dk.ChosenGate(1, [0]) for _ in range(2)]
+    parts = [dk.MoE(bank(), gate)(inputs) for gate in gates]
+    model = keras.Model(inputs, parts)
+    experts = [layer.experts for layer in model.layers[1:]]
+    for each in experts:
+        see_one_feature(each)
+    gates[0].choose([0], shares=[2.0])
+    gates[0].trainable = False
+    # Labels that other experts of both layers tell.
+    y = sum(to_numpy(each(X))[:, 4].sum(axis=-1) for each in experts)
+    dk.ChooseExperts(X, y).choose(model)
+    assert [to_numpy(gate.choices).tolist() for gate in gates] == [[0], [4]]
+    assert_equal(gates[0].shares.static, [2.0])
+
+
 def test_a_gate_that_is_called_on_a_list_of_experts():
     keras.utils.set_random_seed(0)
     experts, gate = [keras.layers.Dense(2) for _ in range(4)], dk.ChosenGate(1)
@@ -536,6 +554,7 @@ def fit_a_generator():
 
 
 test_what_cannot_be_chosen_is_refused = refusals(
+    (fit_gate, "that is not frozen", partial(dk.ChosenGate, trainable=False)),
     (fit_gate, r"needs a static gate with `choices`.*SoftmaxGate", dk.SoftmaxGate),
     (
         partial(fit_gate, per_example=True),

@@ -165,6 +165,19 @@ def test_gates_that_have_not_decided_or_cannot_are_reported():
         fit(model, [DecideGates(0.5), Stop()], epochs=8)
 
 
+@pytest.mark.parametrize("per_example", [False, True])
+def test_frozen_gates_stay_as_they_are(per_example):
+    model = compiled(dk.DSelectKGate(2), per_example=per_example)
+    gate_of(model).trainable = False
+    model.compile("adam")
+    before = [to_numpy(weight) for weight in gate_of(model).weights]
+    with pytest.warns(UserWarning, match="Frozen gates do not decide"):
+        fit(model, [DecideGates(0.5)])
+    for old, weight in zip(before, gate_of(model).weights, strict=True):
+        if weight is not gate_of(model).step:
+            assert_equal(weight, old)
+
+
 def test_the_recorder_says_which_gates_have_not_decided(capsys):
     fit(compiled(dk.DSelectKGate(2)), [GateRecorder()], verbose=2)
     assert "6 of 6 selectors): they may use more than" in capsys.readouterr().out
