@@ -135,7 +135,7 @@ def parse(arguments):
     add("--module", metavar="FILE", help="a .py file with a gate of your own, or GATES")
     add_backend(parser)
     add("--targets", nargs="+", metavar="NAME", help="its columns that are targets")
-    text = "ask --mine about gates that choose per example: 5 minutes with JAX"
+    text = "ask --mine about gates that choose per example: minutes with JAX"
     add("--per-example", action="store_true", help=text)
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else arguments

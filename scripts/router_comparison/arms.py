@@ -8,10 +8,11 @@ from dselectk_keras.gates import DSelectKGate, SoftmaxGate, SwitchGate, TopKGate
 from dselectk_keras.regularizers import ImportanceRegularizer, SwitchLoadRegularizer
 from experiments import Arm
 
-RATES = (0.003, 0.01, 0.03, 0.1)
+RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
 DECAYS = (0.0, 0.1, 1.0, 5.0)
 PARTS = (0.3, 0.6)  # Of the training, until something has changed.
 STRENGTHS = (0.01, 0.1)  # Of a penalty, relative to the loss.
+CHOICE = 1 / 6  # The part of the training that a warm start takes.
 MANY = 10**6
 # What arms may set, at first.
 FIRST = {
@@ -21,6 +22,7 @@ FIRST = {
     "noise": 0.0,
     "temperature": 1.0,  # Of a softmax.
     "sharpness": 0.0,  # 1 / T of the losses of single experts, over its first value.
+    "choice": 0.0,  # Whether each example trains the expert that fits it best.
 }
 
 
@@ -38,6 +40,7 @@ def router(
     tag=None,
     architecture="mixture",
     dense=0.0,
+    shared=None,
 ):
     """An arm with a router.
 
@@ -56,8 +59,11 @@ def router(
             `"one"` or `"wide"`.
         dense: The part of the training in which all experts run; it counts for the
             cost alone.
+        shared: What the experts share beside their own kernels: `"expert"`, one that is
+            always on, or `"kernel"`, from which theirs are deviations.
     """
-    more = {"k": k, "change": change, "start": start, "tag": tag, "dense": dense}
+    more = {"k": k, "change": change, "start": start, "tag": tag}
+    more |= {"dense": dense, "shared": shared}
     return Arm(make, architecture, per_example=True, space={"own": own}, more=more)
 
 
@@ -98,16 +104,14 @@ def narrowing(own, done):
     return {"gamma": 3 * 0.01 ** np.clip(2 * done / own - 1, 0, 1)}
 
 
-def by_losses(k):
-    """The temperature of the losses rises to infinity."""
-    return router(
-        lambda _: SoftmaxGate(),
-        k,
-        PARTS,
-        lambda own, done: {"sharpness": max(0.0, 1 - done / own)},
-        architecture="losses",
-        dense=1.0,
-    )
+def by_losses(k, until=0.0, shared=None):
+    """The temperature of the losses rises to infinity, after a warm start by choice."""
+
+    def change(own, done):
+        return {"sharpness": max(0.0, 1 - done / own), "choice": float(done < until)}
+
+    options = {"architecture": "losses", "dense": 1.0, "shared": shared}
+    return router(lambda _: SoftmaxGate(), k, PARTS, change, **options)
 
 
 def first_l1(gate, own, steps):  # noqa: ARG001
@@ -180,3 +184,10 @@ ROUTERS = {
     "by losses, 1": by_losses(1),
     "by losses, 2": by_losses(2),
 }
+# Of `by losses, 1`.
+VARIANTS = {
+    "by losses, 1, expert always on": by_losses(1, shared="expert"),
+    "by losses, 1, shared kernel": by_losses(1, shared="kernel"),
+    "by losses, 1, warm start": by_losses(1, until=CHOICE),
+}
+ROUTERS |= VARIANTS

@@ -96,10 +96,13 @@ def multiplications(arm, inputs, num_experts, outputs, hidden=0, training=False)
     if arm.architecture == "merged":
         parameters = (inputs + 1) * UNITS
         return router + later * num_experts * parameters + expert + last
-    run = arm.more["k"] or num_experts
+    run, shared = arm.more["k"] or num_experts, 0
+    # A shared kernel is added to the experts' own before serving.
+    if arm.more["shared"] == "expert" or (arm.more["shared"] and training):
+        shared = expert
     if training:
         dense = arm.more["dense"]
         run = dense * num_experts + (1 - dense) * run
         if arm.architecture == "losses":
-            return router + run * (expert + last)
-    return router + run * (expert + later * UNITS) + last
+            return router + shared + run * (expert + last)
+    return router + shared + run * (expert + later * UNITS) + last

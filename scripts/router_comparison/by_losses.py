@@ -34,3 +34,13 @@ def posterior_loss(log_gates, losses, inverse):
     """Compute the mean loss of the experts that have probably made the labels."""
     chosen = softmax(ops.moveaxis(log_gates - losses * inverse, 1, -1))
     return ops.sum(chosen * ops.moveaxis(losses, 1, -1), axis=-1)
+
+
+def choice_loss(log_gates, losses, inverse):
+    """Compute the loss of the experts that fit the labels best, and of their weights.
+
+    The router learns which ones these are: it has a cross-entropy, times T.
+    """
+    best = ops.argmin(losses, axis=1)
+    chosen = ops.one_hot(best, losses.shape[1], axis=1, dtype=losses.dtype)
+    return ops.sum(chosen * (losses - log_gates / inverse), axis=1)

@@ -19,6 +19,7 @@ from router_comparison.arms import (
     ROUTERS,
     SMEAR,
     SWITCH,
+    VARIANTS,
     WIDE,
 )
 from router_comparison.bench import Routers, multiplications
@@ -37,7 +38,9 @@ SHOWN = {kind: KINDS[kind] for kind in ("regions", "real")}
 FEWEST_DRAWS = 3  # For a verdict.
 # Learned routers that serve one or two experts.
 ROUTED = [
-    name for name, arm in ROUTERS.items() if arm.more["k"] and not arm.more["tag"]
+    name
+    for name, arm in ROUTERS.items()
+    if arm.more["k"] and not arm.more["tag"] and name not in VARIANTS
 ]
 # By the number of experts at serving: ours, and those that cost as much or less.
 OURS = {1: "by losses, 1", 2: "by losses, 2"}
@@ -209,6 +212,7 @@ def text(every):
         answers=answers(rows, found),
         enough=enough(found),
         rules="\n".join(rules),
+        variants=variants_table(rows),
         trainings=len(runs),
         machine=machines[-1],
     )
@@ -330,6 +334,16 @@ def routers_table(rows):
     return table(heads, lines)
 
 
+def variants_table(rows):
+    """The errors of the variants of our router with one expert over its own."""
+    own, lines = errors(rows, OURS[1]), []
+    for arm in VARIANTS:
+        found = errors(rows, arm)
+        cells = [str(ratio(of_kind(found, kind), own) or "") for kind in SHOWN]
+        lines.append([arm, *cells])
+    return table([f"variant / {OURS[1]}", *SHOWN.values()], lines)
+
+
 def cost(arm, sizes=SIZES, training=False):
     """The multiplications of an arm over those of one expert."""
     own, one = (multiplications(each, *sizes, training=training) for each in (arm, ONE))
@@ -401,4 +415,6 @@ def draw(panels):
 def experts_of(arm):
     """The number of experts that an arm runs at serving; 0 if it uses all."""
     router = ROUTERS[arm]
-    return 0 if router.architecture == "wide" else router.more["k"] or 0
+    if router.architecture == "wide" or not router.more["k"]:
+        return 0
+    return router.more["k"] + (router.more["shared"] == "expert")

@@ -15,7 +15,7 @@ from dselectk_keras.ops import keep_top_k, softmax
 from dselectk_keras.program import Program
 from experiments.settings import Settings
 from router_comparison.arms import FIRST, ROUTERS
-from router_comparison.by_losses import free_energy, posterior_loss
+from router_comparison.by_losses import choice_loss, free_energy, posterior_loss
 
 UNITS = 16  # Of an expert.
 STEPS, BATCH_SIZE = 150, 100  # Of a stage, after which the model is evaluated.
@@ -55,7 +55,14 @@ class Model(keras.Model):
         number, units = {"one": (1, UNITS), "wide": (1, n * UNITS)}.get(
             arm.architecture, (n, UNITS)
         )
-        bank = DenseExperts(number, [units]), arm.gate(self.numbers)
+        # Deviations are added to the shared kernel before the activation.
+        shared = arm.more["shared"]
+        activation = None if shared == "kernel" else "relu"
+        bank = DenseExperts(number, [units], activation), arm.gate(self.numbers)
+        self.shared = None
+        if shared:
+            has_bias = shared == "expert"  # Deviations have biases of their own.
+            self.shared = keras.layers.Dense(UNITS, activation, use_bias=has_bias)
         options: Any = {"per_example": True}
         if sizes.hidden and not arm.more["tag"]:
             hidden = keras.layers.Dense(sizes.hidden, "relu")
@@ -81,6 +88,9 @@ class Model(keras.Model):
         if arm.architecture == "merged":
             return self.head(mixture)
         routing, experts = calls[-1].routing, calls[-1].experts
+        if self.shared is not None:
+            # Which changes nothing where both are activations.
+            experts = ops.relu(experts + self.shared(x)[:, None])
         if training and arm.architecture == "losses":
             return self.head(experts), ops.log_softmax(routing.logits)
         weights = routing.weights
@@ -107,8 +117,10 @@ class Model(keras.Model):
             now = mean(posterior_loss(logs, each, first))
             step = ops.cast(ops.convert_to_tensor(self.layer.gate.step), "float32")
             rate = ops.maximum(0.02, 1.0 / ops.maximum(step, 1.0))
-            sharpness = self.numbers.numbers["sharpness"]
-            found = mean(free_energy(logs, each, sharpness * first))
+            numbers = self.numbers.numbers
+            free = free_energy(logs, each, numbers["sharpness"] * first)
+            chosen = choice_loss(logs, each, first)
+            found = mean(ops.where(numbers["choice"] > 0.5, chosen, free))
             moved = self.noise + rate * (ops.stop_gradient(now) - self.noise)
             self.noise.assign(ops.maximum(moved, 1e-4))
         return ops.mean(found) + sum(self.losses)
@@ -154,8 +166,10 @@ def build(arm, sizes, seed):
     model((np.zeros((1, sizes.inputs), "float32"), np.zeros((1, len(TAGS)), "int32")))
     optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.0)
     # Only the kernels of the experts and of the last layer decay.
-    routers = [model.layer.gate, model.layer.routing_network]
-    own = [v for each in routers if each is not None for v in each.trainable_variables]
+    others = [model.layer.gate, model.layer.routing_network]
+    if ROUTERS[arm].more["shared"] == "kernel":
+        others.append(model.shared)
+    own = [v for each in others if each is not None for v in each.trainable_variables]
     optimizer.exclude_from_weight_decay(own, NO_DECAY)
     optimizer.build(model.trainable_variables)
     optimizer.weight_decay = optimizer.add_variable((), name="weight_decay")

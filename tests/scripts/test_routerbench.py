@@ -14,7 +14,7 @@ from gate_comparison.statistics import Ratio, mean_ratio
 from helpers import gradient, numpy
 from keras import ops
 from router_comparison import arms, bench, mine, page, problems, training
-from router_comparison.by_losses import free_energy, posterior_loss
+from router_comparison.by_losses import choice_loss, free_energy, posterior_loss
 
 from experiments import Job
 
@@ -60,6 +60,16 @@ def test_an_expert_learns_as_much_as_it_has_probably_made_the_label(inverse):
 def test_the_gradient_of_the_gates_is_that_of_the_expected_loss_in_the_end():
     found = gradient(lambda logs: free_energy(logs, EACH, 0.0), np.log(GATES))
     assert_close(found, GATES * LOSSES, rtol=1e-5)
+
+
+def test_a_warm_start_trains_the_expert_that_fits_best_and_the_router():
+    # The first expert for the first example, and the second for the second, with T 2.
+    expected = [0 - 2 * np.log(0.5), 1 - 2 * np.log(0.2)]
+    assert_close(choice_loss(LOG_GATES, EACH, 0.5)[:, 0], expected, rtol=1e-5)
+    found = gradient(lambda losses: choice_loss(LOG_GATES, losses, 0.5), LOSSES)
+    assert_close(found[..., 0], [[1, 0], [0, 1]])
+    found = gradient(lambda logs: choice_loss(logs, EACH, 0.5), np.log(GATES))
+    assert_close(found[..., 0], [[-2, 0], [0, -2]])
 
 
 def test_the_largest_weights_get_the_weight_of_all():
@@ -147,6 +157,14 @@ def test_settings_change_in_the_parts_of_the_training():
     )
     sharpness = [losses(0.6, done)["sharpness"] for done in (0, 0.3, 0.6, 1)]
     assert sharpness == pytest.approx([1, 0.5, 0, 0])
+    warm = change["by losses, 1, warm start"]
+    assert [warm(0.6, done)["choice"] for done in (0, 1 / 12, 2 / 12, 1)] == [
+        1,
+        1,
+        0,
+        0,
+    ]
+    assert warm(0.6, 0.3) == losses(0.6, 0.3)
     annealed = change["softmax, annealed"]
     temperatures = [annealed(0.5, done)["temperature"] for done in (0, 0.25, 0.5, 1)]
     assert temperatures == pytest.approx([1, 0.02**0.5, 0.02, 0.02])
@@ -167,10 +185,20 @@ def test_settings_change_in_the_parts_of_the_training():
         ("Top-2", 192 + 2 * (384 + 16) + 32),
         ("softmax", 192 + 8 * (384 + 16) + 32),
         ("SMEAR", 192 + 8 * (384 + 16) + 384 + 32),
+        ("by losses, 1, expert always on", 192 + 2 * 384 + 16 + 32),
+        ("by losses, 1, shared kernel", 192 + 384 + 16 + 32),
     ],
 )
 def test_multiplications_are_those_of_the_experts_that_run(arm, count):
     assert bench.multiplications(arm, 24, 8, 2) == count
+
+
+@pytest.mark.backend_independent
+def test_an_expert_that_is_always_on_is_one_more():
+    counts = {name: page.experts_of(name) for name in arms.ROUTERS}
+    assert [counts[name] for name in arms.VARIANTS] == [2, 1, 1]
+    assert (counts["Switch"], counts["Top-2"], counts["softmax"]) == (1, 2, 0)
+    assert (counts[arms.ONE], counts[arms.WIDE]) == (1, 0)
 
 
 def test_a_deeper_router_costs_two_products():
@@ -195,6 +223,7 @@ def test_a_deeper_router_costs_two_products():
         # The last layer of each expert, and no mixture.
         ("by losses, 1", 2 * 192 + 8 * (2 * 384 + 3 * 32)),
         ("by losses, 2", 2 * 192 + 8 * (2 * 384 + 3 * 32)),
+        ("by losses, 1, shared kernel", 2 * 192 + 2 * 384 + 8 * (2 * 384 + 3 * 32)),
         # Merging kernels and biases is a product, too.
         ("SMEAR", 2 * 192 + 3 * 8 * (384 + 16) + 2 * 384 + 3 * 32),
     ],
@@ -245,6 +274,38 @@ def test_experts_compete_in_training():
     first = ops.convert_to_tensor([0.5, 1.0])
     posterior = numpy(posterior_loss(logs[..., None], each, first))
     assert_close(model.noise, posterior.mean(axis=0), rtol=1e-5)
+
+
+def test_a_warm_start_is_a_choice_by_the_losses_of_each_task():
+    model = training.build("by losses, 1, warm start", SIZES, 0)
+    x = np.random.default_rng(0).normal(size=(6, 3)).astype("float32")
+    y = ops.convert_to_tensor(np.ones((6, 2), "float32"))
+    outputs = model((x, np.zeros((6, 3), "int32")), training=True)
+    each = model.losses_of(y[:, None], outputs[0])
+    model.numbers.numbers["choice"].assign(1.0)
+    first = ops.convert_to_tensor([0.5, 1.0])
+    expected = ops.mean(choice_loss(outputs[1][..., None], each, first))
+    assert_close(model.compute_loss(None, y, outputs), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shared", ["expert", "kernel"])
+def test_what_experts_share_is_added_to_each(shared):
+    name = {"expert": "expert always on", "kernel": "shared kernel"}[shared]
+    model = training.build(f"by losses, 1, {name}", SIZES, 0)
+    x = np.random.default_rng(0).normal(size=(6, 3)).astype("float32")
+    outputs, _ = model((x, np.zeros((6, 3), "int32")), training=True)
+    kernels, _ = model.layer.experts.trainable_variables  # Biases start at zero.
+    own = np.einsum("bf,nfu->bnu", x, numpy(kernels))
+    common = (x @ numpy(model.shared.kernel))[:, None]
+    if shared == "kernel":
+        experts = np.maximum(own + common, 0)
+    else:
+        experts = np.maximum(own, 0) + np.maximum(common, 0)
+    assert_close(outputs, experts @ numpy(model.head.kernel), rtol=1e-4, atol=1e-5)
+    # Only deviations decay, with the layer of the tasks.
+    optimizer = model.optimizer
+    decays = [optimizer._use_weight_decay(v) for v in model.shared.trainable_variables]
+    assert decays == ([False] if shared == "kernel" else [True, False])
 
 
 def invented(problem, arm, tests, validation=None):
