@@ -26,6 +26,7 @@ expert is enough. It takes some minutes with JAX.
 import dataclasses
 import importlib.util
 import pathlib
+import shlex
 import sys
 
 from command_line import (
@@ -149,8 +150,8 @@ def parse(arguments):
     if options.pages_only:
         not_used = [*runs, "--draws", "--epochs", "--backend", "--module"]
         refuse(parser, given, not_used, "not for --pages-only, which trains nothing.")
-    command = ["python scripts/gatebench.py", *without_data_dir(given)]
-    options.command = " ".join(command)
+    command = ["python", "scripts/gatebench.py", *without_data_dir(given)]
+    options.command = shlex.join(command)
     return options, parser
 
 

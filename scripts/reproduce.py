@@ -12,6 +12,7 @@ written into a folder in build/.
 import dataclasses
 import pathlib
 import re
+import shlex
 import sys
 
 from command_line import (
@@ -88,7 +89,7 @@ def main(arguments=None):
     root = pathlib.Path(options.out or base / "results")
     site = pathlib.Path(options.pages or base / "reproduction")
     given = sys.argv[1:] if arguments is None else arguments
-    command = " ".join(["python scripts/reproduce.py", *without_data_dir(given)])
+    command = shlex.join(["python", "scripts/reproduce.py", *without_data_dir(given)])
     if options.check:
         return check(chosen, label, root)
     run(chosen, options, label, root, site, command)

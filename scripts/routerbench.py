@@ -9,6 +9,7 @@ settings of a router as one program.
 
 import importlib.util
 import pathlib
+import shlex
 import sys
 
 from command_line import (
@@ -42,7 +43,7 @@ def main(arguments=None):
     check_names("problem", names, PROBLEMS)
     out = pathlib.Path(options.out)
     given = sys.argv[1:] if arguments is None else arguments
-    command = " ".join(["python scripts/routerbench.py", *without_data_dir(given)])
+    command = shlex.join(["python", "scripts/routerbench.py", *without_data_dir(given)])
     for place, name in enumerate(names, 1):
         bench = Routers(problem=name, seeds=options.draws, data_dir=options.data_dir)
         if options.dry_run:

@@ -231,16 +231,27 @@ def choices_table(rows):
 
 
 def fewer_table(rows, names):
-    """The errors on problems with fewer arms: of the fit, and of others over it."""
-    fit, lines = errors(rows, FIT), []
-    arms = [arm for arm in FEW_ARMS if arm != FIT]
+    """Errors on problems with fewer arms: of the fit, and those of others over it.
+
+    After the problems of a family is the mean of the family, with an interval.
+    """
+    fit, columns = errors(rows, FIT), {}
     for name in names:
-        own = only(fit, [name])
-        error = mean_ratio(own, dict.fromkeys(own, 1.0))
-        ratios = [mean_ratio(errors(rows, arm), own) for arm in arms]
-        cells = [f"{each:.2f}" if each else "" for each in ratios]
-        lines.append([name, str(len(own)), f"{error:.3g}", *cells])
-    return table(["problem", "draws", FIT, *arms], lines)
+        columns.setdefault(PROBLEMS[name].family, []).append(name)
+    title, draws, of_fit = [""], ["draws"], [FIT]
+    lines = {arm: [arm] for arm in FEW_ARMS if arm != FIT}
+    for family, own in columns.items():
+        title += [*own, family]
+        known = [only(fit, [name]) for name in own]
+        means = [mean_ratio(each, dict.fromkeys(each, 1.0)) for each in known]
+        draws += [*(str(len(each)) for each in known), ""]
+        of_fit += [*(f"{mean:.3g}" for mean in means), ""]
+        for arm, cells in lines.items():
+            found = errors(rows, arm)
+            ratios = [mean_ratio(found, each) for each in known]
+            cells += [f"{each:.2f}" if each else "" for each in ratios]
+            cells.append(str(ratio(found, only(fit, own)) or ""))
+    return table(title, [draws, of_fit, *lines.values()])
 
 
 def block(rows):

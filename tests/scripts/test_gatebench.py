@@ -5,6 +5,7 @@ import importlib.util
 import itertools
 import json
 import pathlib
+import shlex
 import types
 
 import gatebench
@@ -181,7 +182,15 @@ def test_long_trainings_have_few_arms_and_settings():
     assert set(few.arms) == {*arms.FEW_ARMS, "a gate of a user"}
     for arm in ("softmax", "random"):
         pairs = [(each["rate"], each["decay"]) for each in few.grid(arm)]
-        assert pairs == [(0.003, 0.0), (0.01, 0.0), (0.03, 0.0), (0.1, 0.0)]
+        assert pairs == [(rate, 0.0) for rate in problems.RATES]
+
+
+@pytest.mark.backend_independent
+def test_the_recorded_command_can_be_run_again():
+    given = ["--problems", "STAR, mathematics", "--data-dir", "mine"]
+    options, _ = gatebench.parse(given)
+    _, _, *recorded = shlex.split(options.command)
+    assert recorded == [*given[:3], "DATA"]
 
 
 def of_problem(name):
@@ -429,13 +438,13 @@ def test_problems_with_fewer_arms_have_a_table():
         for draw, error in enumerate((0.1, 0.4))
         for arm, test in ((page.FIT, error), ("random", 3 * error))
     ]
-    line = page.fewer_table(rows, ["molecules"]).splitlines()[2]
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[:3] == ["molecules", "2", "0.2"]
+    lines = page.fewer_table(rows, ["molecules"]).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0] == ["", "molecules", "real, many tasks"]
+    assert cells[2:4] == [["draws", "2", ""], ["chosen by fit", "0.2", ""]]
     others = [arm for arm in arms.FEW_ARMS if arm != page.FIT]
-    assert dict(zip(others, cells[3:], strict=True)) == {
-        arm: "3.00" if arm == "random" else "" for arm in others
-    }
+    random = ["3.00", "3.000 [3.00, 3.00]"]
+    assert cells[4:] == [[a, *(random if a == "random" else ["", ""])] for a in others]
 
 
 def _row(arm, test, draw, **others):
