@@ -250,12 +250,12 @@ def train_table(
         run, model, train, validation, out / CHECKPOINTS, saved, others, progress
     )
     report = {"label": run.label, "config": config}
-    report["val_task_loss"] = float(np.min(log.losses))
+    report["val_task_loss"] = log.loss
     report["rows"] = [len(train), len(validation), len(test)]
     report["tasks"] = judge(model, test)
     if run.has_gate:
-        kept = -1 if log.best_epoch is None else log.best_epoch + 1
-        weights = expert_weights(recorder.history, len(targets), kept)
+        # The first record is from before the first epoch.
+        weights = expert_weights(recorder.history, len(targets), log.epoch + 1)
         report["gates"] = dict(zip(targets, weights.tolist(), strict=True))
         figure = plot_expert_heatmap(weights, task_names=targets)
         save_figure(figure, out / GATES, dpi=200)
@@ -268,10 +268,10 @@ def train_table(
 
 
 class Log(NamedTuple):
-    """The validation losses of all epochs, and the one whose weights are kept."""
+    """The epoch whose weights are kept, and its validation loss."""
 
-    losses: list
-    best_epoch: int | None
+    epoch: int
+    loss: float
 
 
 def _fit(run, model, train, validation, folder, saved, others, progress):
@@ -301,15 +301,17 @@ def _fit(run, model, train, validation, folder, saved, others, progress):
         callbacks=[*saved, *decide, curve, stopping, keep, backup, *others],
         verbose=1 if progress else 0,
     )
-    best = None if stopping.best_weights is None else stopping.best_epoch
-    return Log(curve.logs["val_task_loss"], best)
+    losses = curve.logs["val_task_loss"]
+    # Without an epoch after the decision, the last one is kept.
+    last = stopping.best_weights is None
+    epoch = len(losses) - 1 if last else int(stopping.best_epoch)
+    return Log(epoch, losses[epoch])
 
 
 def expert_weights(history, num_tasks, record):
     """The weights that each task had on the experts, in the last layer with gates.
 
-    The first record is from before the first epoch. In stacked layers, the last one has
-    the towers' own gates.
+    In stacked layers, the last one has the towers' own gates.
     """
     weights = history[list(history.tasks)[-1]]["weights"][record]
     # All tasks may share a gate.

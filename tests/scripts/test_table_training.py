@@ -243,6 +243,21 @@ def test_the_report_shows_the_gates_of_the_model_that_is_kept(
     assert (folder / "gates.png").exists()
 
 
+@pytest.mark.parametrize("decide_by", [0.5, 1.0])
+def test_the_validation_loss_of_the_report_is_that_of_the_model_that_is_kept(
+    trained, decide_by
+):
+    # Of noise, the loss is lowest before the gates decide, in another model.
+    settings = {"num_nonzeros": 1, "epochs": 6, "learning_rate": 0.1}
+    report, model, folder = trained(noise(), decide_by=decide_by, **settings)
+    frame, _ = read_table(Table(folder.parent / "table.csv", ["u", "v"]))
+    _, validation, _ = split_rows(frame, 0)
+    found = model.evaluate(
+        validation, validation[["u", "v"]], verbose=0, return_dict=True
+    )
+    assert report["val_task_loss"] == pytest.approx(found["task_loss"], rel=1e-4)
+
+
 @pytest.mark.parametrize("gate", ["chosen", "dselect_k"])
 def test_a_run_that_is_stopped_ends_as_an_unbroken_one(tmp_path, monkeypatch, gate):
     monkeypatch.setattr(table_training, "serve", lambda *_: {})
