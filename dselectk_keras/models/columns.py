@@ -70,7 +70,8 @@ def _column(name, column, wanted):
     kind = column.dtype.kind
     if missing.all() and (is_exact or wanted.startswith("float")):
         column, kind = column.astype("float64"), "f"
-    if kind not in "biuf":
+    # Where all strings are missing, pandas infers numbers.
+    if kind not in "biuf" or wanted == "string":
         return _strings(name, column)
     known = _numpy(column[~missing])
     if not is_exact and kind != "f" and not missing.any():

@@ -88,6 +88,18 @@ def test_booleans_with_a_gap_are_numbers_and_a_column_of_gaps_alone_too():
     assert inputs_of("bool", [True, False]).dtype == bool
 
 
+@pytest.mark.parametrize("dtype", ["str", "object", "float64", "category"])
+def test_strings_that_are_missing_in_all_rows_are_empty(dtype):
+    column = pd.Series([np.nan, np.nan], dtype=dtype)
+    user = types.SimpleNamespace(dtype="string", shape=(None,))
+    model = types.SimpleNamespace(input={"user": user})
+    found = as_inputs(model, pd.DataFrame({"user": column}))["user"]
+    assert found.tolist() == ["", ""]
+    text = r"'user' must have numbers, or strings alone\. Received: 1\.0 of"
+    with pytest.raises(ValueError, match=text):
+        as_inputs(model, pd.DataFrame({"user": [1.0, np.nan]}))
+
+
 def test_integers_are_exact_for_an_input_of_integers():
     for column in (
         [LARGE, 5],
