@@ -43,6 +43,8 @@ def read_columns(path, targets, drop=(), split_by=None, test=None):
     others = {*drop, *([] if split_by is None else [split_by])}
     _check_names(path, frame, "--targets", targets)
     _check_names(path, frame, "--drop and --split-by", others or targets)
+    # In the order of the file.
+    row_numbers = {name for name in frame if _counts_rows(name, frame[name])}
     frame = _in_order(frame, split_by)
     if test is not None:
         more = read_file(pathlib.Path(test))
@@ -52,7 +54,11 @@ def read_columns(path, targets, drop=(), split_by=None, test=None):
     columns = {}
     for name, column in frame.drop(columns=others - {*targets}).items():
         plain = _plain(column)
-        columns |= {name: plain} if name in targets else _features(name, column, plain)
+        columns |= (
+            {name: plain}
+            if name in targets
+            else _features(name, column, plain, name in row_numbers)
+        )
     if len(columns) == len(targets):
         raise ValueError(f"{path} must have columns beside the targets.")
     return pd.DataFrame(columns, index=frame.index), targets
@@ -68,12 +74,12 @@ def _check_names(path, frame, what, names):
         )
 
 
-def _features(name, column, plain):
+def _features(name, column, plain, counts_rows):
     """The replacements of a column that is no target, by name."""
     if plain.isna().all():
         print(f"Left out: {name}, which has no value.")
         return {}
-    if _tells_rows_apart(name, plain):
+    if counts_rows or _tells_rows_apart(plain):
         print(f"Left out: {name}, which has another value in almost every row.")
         return {}
     if plain.dtype.kind == "M":
@@ -218,11 +224,17 @@ def _is_date(value):
     return hasattr(value, "year") or bool(DATE.fullmatch(str(value).strip()))
 
 
-def _tells_rows_apart(name, column):
-    """Check whether a column has ids of the rows, or their numbers."""
+def _counts_rows(name, column):
+    """Check whether a column has the numbers of the rows."""
+    is_number = pd.api.types.is_numeric_dtype(column)
+    is_named = is_number and ROW_NUMBERS.fullmatch(name)
+    return bool(is_named) and (column.diff()[1:] == 1).all()
+
+
+def _tells_rows_apart(column):
+    """Check whether a column of strings has ids of the rows."""
     if pd.api.types.is_numeric_dtype(column):
-        counts_rows = (column.diff()[1:] == 1).all()
-        return bool(ROW_NUMBERS.fullmatch(name)) and counts_rows
+        return False
     rows = column.notna().sum()
     return rows > FEW_ROWS and column.nunique() > MOST_VALUES * rows
 

@@ -130,6 +130,17 @@ def test_columns_that_tell_rows_apart_are_left_out(tmp_path, capsys):
     assert "Left out: Unnamed: 0, which has another value in" in shown
 
 
+def test_numbers_of_rows_are_left_out_also_in_another_order_and_with_a_test(tmp_path):
+    frame = pd.DataFrame({"id": range(9), "a": 1.5, "y": range(9)})
+    frame["day"] = [3, 1, 2, 6, 5, 4, 9, 8, 7]
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame[:4].to_csv(tmp_path / "test.csv", index=False)
+    found, _ = read_columns(tmp_path / "t.csv", ["y"], split_by="day")
+    assert list(found) == ["a", "y"]
+    found, _ = read_columns(tmp_path / "t.csv", ["y"], test=tmp_path / "test.csv")
+    assert list(found) == ["a", "y", "day"]
+
+
 @pytest.mark.parametrize(
     ("values", "text"),
     [
