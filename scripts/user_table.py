@@ -45,14 +45,14 @@ def read_columns(path, targets, drop=(), split_by=None, test=None):
     _check_names(path, frame, "--drop and --split-by", others or targets)
     # In the order of the file.
     row_numbers = {name for name in frame if _counts_rows(name, frame[name])}
-    frame = _in_order(frame, split_by)
+    frame = _in_order(frame, split_by).drop(columns=others - {*targets})
     if test is not None:
         more = read_file(pathlib.Path(test))
-        _check_names(test, more, f"the columns of {path}", frame)
+        _check_names(test, more, f"the columns of {path} that are read", frame)
         parts = {0: frame, 1: more[[*frame]]}
         frame = pd.concat(parts, names=[FILE]).droplevel(1)
     columns = {}
-    for name, column in frame.drop(columns=others - {*targets}).items():
+    for name, column in frame.items():
         plain = _plain(column)
         columns |= (
             {name: plain}

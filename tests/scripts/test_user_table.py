@@ -141,6 +141,21 @@ def test_numbers_of_rows_are_left_out_also_in_another_order_and_with_a_test(tmp_
     assert list(found) == ["a", "y", "day"]
 
 
+def test_a_test_file_needs_no_column_that_is_left_out(tmp_path):
+    table, test = tmp_path / "t.csv", tmp_path / "test.csv"
+    frame = pd.DataFrame({"a": range(9), "b": 2, "day": range(9), "y": range(9)})
+    frame.to_csv(table, index=False)
+    frame[["a", "y"]].to_csv(test, index=False)
+    found, _ = read_columns(table, ["y"], ["b"], "day", test)
+    assert list(found) == ["a", "y"]
+    assert len(found) == 18
+    text = (
+        r"columns of .*t\.csv that are read must name .*test\.csv: a, y.*Received: b\."
+    )
+    with pytest.raises(ValueError, match=text):
+        read_columns(table, ["y"], split_by="day", test=test)
+
+
 @pytest.mark.parametrize(
     ("values", "text"),
     [
