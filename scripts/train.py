@@ -27,11 +27,6 @@ from command_line import (
     registered,
 )
 
-OF_GATES = (
-    *("--gate", "--gate-options", "--num-nonzeros", "--gamma", "--entropy"),
-    *("--decide-by", "--per-example"),
-)
-
 # Arguments that are fields of `Table`.
 OF_TABLES = ("targets", "drop", "split_by", "test")
 
@@ -171,7 +166,6 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
     others = "data", "data-options", "num-tasks", "num-train"
     not_used = [f"--{option}" for option in others]
     refuse(parser, arguments, not_used, "not for tables. Received: --table.")
-    _check_architecture(options, arguments, parser)
     _check_gate(options, arguments, parser)
     import keras
     from table_training import describe, train_table
@@ -198,34 +192,21 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
     print(describe(report))
 
 
-def _check_architecture(options, arguments, parser: argparse.ArgumentParser):
-    """Refuse options of gates if the architecture has none."""
+def _check_gate(options, arguments, parser: argparse.ArgumentParser):
+    """Refuse options that the gate does not have, or an architecture without gates."""
     from experiments import TrainingRun
 
-    architecture = options["architecture"]
-    if not TrainingRun(architecture=architecture).has_gate:
-        why = f"for gates, of which this has none: --architecture {architecture}."
-        refuse(parser, arguments, OF_GATES, why)
-
-
-def _check_gate(options, arguments, parser: argparse.ArgumentParser):
-    """Refuse options that the gate does not have."""
-    # The backend is chosen: Keras may be imported.
-    from dselectk_keras.gates import ChosenGate
-    from dselectk_keras.gates.registry import GATES
-    from dselectk_keras.gates.selector_gate import SelectorGate
-    from dselectk_keras.utils import argument_names
-
-    gate = options["gate"]
-    fits = {
-        "--num-nonzeros": "num_nonzeros" in argument_names(GATES[gate]),
-        "--gamma": gate == "dselect_k",
-        "--entropy": gate == "dselect_k",
-        "--decide-by": issubclass(GATES[gate], (ChosenGate, SelectorGate)),
-    }
-    not_used = [option for option, is_used in fits.items() if not is_used]
-    refuse(parser, arguments, not_used, f"for other gates. Received: --gate {gate}.")
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
+    names = "architecture", "gate"
+    try:
+        run = TrainingRun(**{name: options[name] for name in names})
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: {error}\n")
+    why = f"for other gates. Received: --gate {run.gate}."
+    if not run.has_gate:
+        why = f"for gates, of which this has none: --architecture {run.architecture}."
+    not_used = [f"--{name.replace('_', '-')}" for name in run.unused]
+    refuse(parser, arguments, not_used, why)
 
 
 def _run(options, arguments, parser: argparse.ArgumentParser):
@@ -233,7 +214,6 @@ def _run(options, arguments, parser: argparse.ArgumentParser):
     names = *OF_TABLES, "mixed_precision"
     own = [f"--{name.replace('_', '-')}" for name in names]
     refuse(parser, arguments, own, "for a --table.")
-    _check_architecture(options, arguments, parser)
     _check_gate(options, arguments, parser)
     from experiments import TrainingRun
     from experiments.environment import device

@@ -42,6 +42,8 @@ def main(arguments=None):
     add("--storage", help="URL of the database; if omitted, SQLite in the folder")
     add("--seed", type=int, default=0, help="seed of the sampler")
     options = parser.parse_args(arguments)
+    if options.targets and not options.table:
+        parser.error("--targets is for a --table.")
     if options.table and (options.binary or options.at_most):
         parser.error("--binary and --at-most are not for tables.")
     choose_backend(options.backend)
@@ -64,13 +66,7 @@ def tune(options):
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     run, space = set_fields(TrainingRun(), options.set), options.space
-    known = {field.name for field in dataclasses.fields(run)} - {"seed"}
-    for name, values in space.items():
-        if name not in known or not isinstance(values, list) or not values:
-            raise ValueError(
-                "--space must give lists of values for fields of `TrainingRun`. "
-                f"Received: {name}={values!r}."
-            )
+    _check_fields(run, space, options)
     if options.sampler == "gp":
         sampler = optuna.samplers.GPSampler(seed=options.seed, n_startup_trials=4)
     else:
@@ -133,6 +129,26 @@ def tune(options):
         enough = optuna.study.MaxTrialsCallback(count, begun)
         study.optimize(objective, callbacks=[enough])
     return study
+
+
+def _check_fields(run, space, options):
+    """Refuse fields that there are not, or that no run of the study would read."""
+    known = {field.name for field in dataclasses.fields(run)} - {"seed"}
+    for name, values in space.items():
+        if name not in known or not isinstance(values, list) or not values:
+            raise ValueError(
+                "--space must give lists of values for fields of `TrainingRun`. "
+                f"Received: {name}={values!r}."
+            )
+    unused = {"data", "data_options"} if options.table else set()
+    if not {"gate", "architecture"} & space.keys():
+        unused |= {*run.unused}
+    given = space.keys() | {text.partition("=")[0] for text in options.set}
+    if lost := sorted(given & unused):
+        raise ValueError(
+            f"{', '.join(lost)} would do nothing: no run of {run.label} reads it"
+            f"{' on a table' * bool(options.table)}."
+        )
 
 
 def _train(trial, run, folder, options):

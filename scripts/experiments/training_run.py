@@ -16,7 +16,7 @@ from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import ChooseExperts, DecideGates, GateRecorder
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.registry import check_settings
-from dselectk_keras.gates.selector_gate import selector_gates
+from dselectk_keras.gates.selector_gate import SelectorGate, selector_gates
 from dselectk_keras.layers import CGC
 from dselectk_keras.metrics import active_experts, jaccard_index
 from dselectk_keras.models import ARCHITECTURES, Task, build_multitask_model
@@ -40,6 +40,11 @@ CURVES, HEATMAP = "gate_weights.png", "expert_heatmap.png"
 CHECKPOINTS, BACKUP = "checkpoints", "backup"
 CONFIG, CURVE = "config.json", "curve.json"
 EMBEDDING = 16  # The width of an id's embedding.
+# Fields that only architectures with gates read.
+OF_GATES = (
+    *("gate", "gate_options", "num_nonzeros", "gamma", "entropy"),
+    *("decide_by", "per_example"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +149,20 @@ class TrainingRun:
         own = self.architecture_options.get("num_task_experts", own)
         chosen = self.gate_options.get("num_nonzeros", self.num_nonzeros)
         return chosen, self._num_experts(num_tasks) + own
+
+    @property
+    def unused(self):
+        """The names of fields that the architecture, or the gate, does not read."""
+        if not self.has_gate:
+            return OF_GATES
+        kind = gates.GATES[self.gate]
+        reads = {
+            "num_nonzeros": "num_nonzeros" in argument_names(kind),
+            "gamma": self.gate == "dselect_k",
+            "entropy": self.gate == "dselect_k",
+            "decide_by": issubclass(kind, (gates.ChosenGate, SelectorGate)),
+        }
+        return [name for name, is_read in reads.items() if not is_read]
 
     @property
     def gates_see_examples(self):

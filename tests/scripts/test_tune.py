@@ -31,7 +31,9 @@ STATES = optuna.trial.TrialState
 
 
 def arguments(folder, *more, space=SPACE):
-    return [*map(str, (folder, "--space", space, "--set", *RUN, *more))]
+    # A table is no data set.
+    run = [each for each in RUN if "--table" not in more or "data" not in each]
+    return [*map(str, (folder, "--space", space, "--set", *run, *more))]
 
 
 @pytest.fixture
@@ -236,6 +238,28 @@ def test_values_may_be_lists_objects_or_null(search, trainings):
     assert {run.entropy for run in trainings.runs} == {None, (0.1, 1.0)}
     assert {} in [run.data_options for run in trainings.runs]
     assert {"gap": 1} in [run.data_options for run in trainings.runs]
+
+
+@pytest.mark.parametrize(
+    ("more", "space", "text"),
+    [
+        (["gate=softmax"], {"gamma": [1.0, 3.0]}, "gamma, num_nonzeros would do noth"),
+        (["gate=top_k"], {"decide_by": [0.2]}, "decide_by would do nothing: no run of"),
+        (["architecture=smear", "gate=switch"], {"units": [[4]]}, "num_nonzeros would"),
+        (["architecture=shared_bottom"], {"epochs": [1]}, "num_nonzeros would do noth"),
+        (["--table", "t", "--targets", "y"], {"data": ["mnist"]}, "data would do noth"),
+        (["--targets", "y"], {"gamma": [1.0]}, "--targets is for a --table."),
+    ],
+)
+def test_fields_that_no_run_would_read_are_refused(search, capsys, more, space, text):
+    with pytest.raises(SystemExit):
+        search(*more, space=json.dumps(space))
+    assert text in " ".join(capsys.readouterr().err.split())
+
+
+def test_fields_that_some_gates_read_are_tuned_with_the_gates(search, trainings):
+    search(space='{"gate": ["softmax", "dselect_k"], "gamma": [1.0, 3.0]}')
+    assert len({(run.gate, run.gamma) for run in trainings.runs}) == 4
 
 
 def test_a_table_is_tuned_by_the_loss_of_its_best_epoch(search, monkeypatch):
