@@ -14,6 +14,7 @@ import pathlib
 import re
 import shlex
 import sys
+import zlib
 
 from command_line import (
     add_backend,
@@ -61,7 +62,7 @@ def main(arguments=None):
     from papers import EXPERIMENTS
     from studies import STUDIES
 
-    found, gates = read(options.module) if options.module else ({}, {})
+    found, gates, version = read(options.module) if options.module else ({}, {}, [])
     known = EXPERIMENTS | STUDIES | found
     if options.list:
         for name, kind in known.items():
@@ -81,8 +82,9 @@ def main(arguments=None):
             recorded = Results(type(experiment)(), "cpu", "docs/results")
             print(f"{name:28s}{plan(experiment, recorded)}")
         return 0
-    # Results of a changed preset have a name of their own.
-    label = re.sub(r"[^\w.=-]+", "_", "-".join([options.preset, *gates, *options.set]))
+    # Results of a changed preset, or of changed gates, have a name of their own.
+    label = "-".join([options.preset, *version, *options.set])
+    label = re.sub(r"[^\w.=-]+", "_", label)
     # Only results of the preset cpu are committed, and are in the index of pages.
     committed = options.preset == "cpu" and not (options.module or options.set)
     base = pathlib.Path("docs" if committed else f"build/{label}")
@@ -161,14 +163,16 @@ def check(chosen, label, root):
 
 
 def read(name):
-    """The experiments of a module of the user, by name, and its gates."""
+    """The experiments of a module of the user, its gates, and their version."""
     from experiments.own_module import experiments_of, gates_of, read_module
 
     try:
         module = read_module(name)
         found = experiments_of(module)
         has_gates = hasattr(module, "GATES") or not found
-        return found, gates_of(module) if has_gates else {}
+        gates = gates_of(module) if has_gates else {}
+        checksum = zlib.crc32(pathlib.Path(str(module.__file__)).read_bytes())
+        return found, gates, [*gates, f"{checksum:08x}"] if gates else []
     except ValueError as error:
         sys.exit(str(error))
 

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import reproduce
 from reproduce import main
 
 import experiments
@@ -137,6 +138,16 @@ def test_an_experiment_of_another_module_gets_a_page(folder):
     assert (folder / "build/cpu-throws=20/reproduction/coin.md").exists()
 
 
+def test_gates_that_are_changed_are_trained_anew(folder, monkeypatch):
+    labels = []
+    monkeypatch.setattr(reproduce, "run", lambda *given: labels.append(given[2]))
+    for change in ("", "# Changed.", ""):
+        (folder / "own_gate.py").write_text(OWN_GATE + change)
+        assert main(["dselectk-fig6", "--module", "own_gate.py"]) == 0
+    assert labels[0] == labels[2] != labels[1]
+    assert all(each.startswith("cpu-mine-") for each in labels)
+
+
 def test_gates_of_a_module_are_compared(folder, monkeypatch):
     def fewer(experiment, all_of=_gates.methods_of):
         kept = (_gates.STATIC, _gates.TOP_K, "mine, static", "mine, per-example")
@@ -146,8 +157,9 @@ def test_gates_of_a_module_are_compared(folder, monkeypatch):
     (folder / "own_gate.py").write_text(OWN_GATE)
     chosen = ["dselectk-fig6", "--preset", "smoke", "--module", "own_gate.py"]
     assert main(chosen) == 0
-    base = folder / "build/smoke-mine"
-    kept = json.loads((base / "results/dselectk-table1-5_smoke-mine.json").read_text())
+    (base,) = (folder / "build").glob("smoke-mine-*")
+    path = base / "results" / f"dselectk-table1-5_{base.name}.json"
+    kept = json.loads(path.read_text())
     assert kept["config"]["gates"] == ["mine"]
     arms = {run["arm"] for run in kept["runs"]}
     assert {"DSelect-k, static, alpha 0.5", "mine, static, alpha 0.5"} <= arms
