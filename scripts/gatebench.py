@@ -78,7 +78,7 @@ def main(arguments=None):
     if not options.pages_only:
         train(options, parser, names, gates, out)
     if not options.dry_run:
-        print(f"Written to {page.write(out)}.")
+        print(f"Written to {page.write(out, names if gates else None)}.")
     return 0
 
 

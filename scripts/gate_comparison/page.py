@@ -47,10 +47,18 @@ NOT_IN_BLOCK = (
 TEMPLATE = pathlib.Path(__file__).with_suffix(".md")
 
 
-def write(folder):
-    """Write the page and its pictures beside the folder `gates` of the results."""
+def write(folder, names=None):
+    """Write the page and its pictures beside the folder `gates` of the results.
+
+    With names, they are of these problems alone: others may have a gate of a user from
+    before it was changed.
+    """
     folder = pathlib.Path(folder)
-    every = read(folder / Gates.name)
+    every = [
+        results
+        for results in read(folder / Gates.name)
+        if names is None or results.experiment.problem.name in names
+    ]
     if not any(results.runs for results in every):
         raise SystemExit(f"{folder / Gates.name} has no results.")
     rows, images = rows_of(every), folder / "images"

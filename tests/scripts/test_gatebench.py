@@ -290,7 +290,7 @@ def test_results_of_another_backend_are_not_continued(tmp_path, monkeypatch, unt
 def test_results_after_other_epochs_are_not_continued(
     tmp_path, untrained, capsys, monkeypatch
 ):
-    monkeypatch.setattr(page, "write", lambda out: out)
+    monkeypatch.setattr(page, "write", lambda *given: given)
     given = ["--problems", "correlation 0.5", "--out", str(tmp_path)]
     given += ["--backend", keras.backend.backend()]
     for draws in (1, 2):
@@ -629,6 +629,23 @@ def test_beside_an_own_gate_stand_the_committed_results(
     asked = dataclasses.replace(asked, problem=shorter, seeds=1)
     continued(asked, tmp_path / "shorter")
     assert {arm for arm, _ in untrained} == {*asked.arms}
+
+
+@pytest.mark.backend_independent
+def test_the_page_of_an_own_gate_has_the_problems_of_the_command(
+    tmp_path, monkeypatch, untrained, own_file
+):
+    shown = []
+    monkeypatch.setattr(page, "text", lambda rows, _: str(shown.append(rows)))
+    for name in ("draw", "draw_costs"):
+        monkeypatch.setattr(page, name, lambda _: None)
+    monkeypatch.setattr(page.style, "save_figure", lambda *_, **__: None)
+    given = ["--module", own_file("own_fixed"), "--out", str(tmp_path), "--draws", "1"]
+    given += ["--backend", keras.backend.backend(), "--problems"]
+    # Between the two commands, the gate may have been changed.
+    for name in ("correlation 0.5", "no groups"):
+        assert gatebench.main([*given, name]) == 0
+        assert {row["problem"] for row in shown[-1]} == {name}
 
 
 def _with_own(error):
