@@ -195,7 +195,8 @@ class Trainer:
             for i, job in enumerate(jobs):
                 if epoch in events[i]:
                     program.write(self.model, state, i)
-                    events[i][epoch](self, job)
+                    for action in events[i][epoch]:
+                        action(self, job)
                     state = program.replace(state, i)
             state = self._set(state, jobs, epoch / epochs)
             order = np.stack(list(map(self._order, orders)))
@@ -225,12 +226,15 @@ class Trainer:
         return self.program.assign(state, values)
 
     def events(self, arm, job):
-        """Changes to the model of a job, by the epoch before which they are made."""
-        epochs = self.problem.epochs
-        return {
-            min(round(job.settings.get(part, part) * epochs), epochs - 1): action
-            for part, action in arm.more["events"].items()
-        }
+        """Changes to the model of a job, by the epoch before which they are made.
+
+        In a short training, an epoch may have several, each of them once.
+        """
+        epochs, found = self.problem.epochs, {}
+        for part, action in arm.more["events"].items():
+            epoch = min(round(job.settings.get(part, part) * epochs), epochs - 1)
+            found.setdefault(epoch, {})[action] = None
+        return found
 
     def _order(self, rng):
         return rng.permutation(self.rows[0])[: self.problem.steps * self.batch_size]

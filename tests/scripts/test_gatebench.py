@@ -602,6 +602,17 @@ GATES["selectors"] = lambda k, _: DSelectKGate(k, gamma=3.0)
 
 
 @pytest.mark.backend_independent
+@pytest.mark.parametrize(("epochs", "last"), [(1, 0), (3, 2), (30, 15)])
+def test_no_change_of_a_short_training_replaces_another(epochs, last):
+    events = arms.BY_FIT | {1.0: print}
+    self = types.SimpleNamespace(problem=types.SimpleNamespace(epochs=epochs))
+    arm, job = arms.static(arms.selectors, events=events), Job(0, {})
+    found = training.Trainer.events(self, arm, job)
+    assert max(epoch for epoch in found if arms.by_fit in found[epoch]) == last
+    assert [*found[epochs - 1]][-1] is print
+
+
+@pytest.mark.backend_independent
 def test_beside_an_own_gate_stand_the_committed_results(
     tmp_path, monkeypatch, untrained
 ):
