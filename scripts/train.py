@@ -184,6 +184,7 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
     settings["num_experts"] = settings["num_experts"] or 8
     try:
         run = TrainingRun(**settings)
+        note_selection(run)
         report = train_table(run, path, targets, *arguments_of_run, **more)
     except KeyboardInterrupt:
         _say_how_to_go_on(parser, out, arguments)

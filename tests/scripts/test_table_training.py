@@ -177,6 +177,13 @@ def test_what_cannot_be_trained_ends_with_a_message(tmp_path, capsys, arguments,
     assert text in capsys.readouterr().err
 
 
+def test_a_gate_that_may_use_all_experts_is_noted(capsys, monkeypatch):
+    monkeypatch.setattr(table_training, "train_table", lambda *_, **__: {})
+    monkeypatch.setattr(table_training, "describe", str)
+    train.main(["--table", "t.csv", "--targets", "y", "--num-experts", "4"])
+    assert "Note: with num_nonzeros=4 of 4 experts" in capsys.readouterr().err
+
+
 def noise(size=150):
     """Two targets that are noise: a model gets worse with each epoch."""
     draws = np.random.default_rng(0).normal(size=(size, 12))
