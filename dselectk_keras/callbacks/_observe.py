@@ -11,6 +11,7 @@ from dselectk_keras._keras import all_layers, calls_by_layer
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.record import recording
 from dselectk_keras.layers.gated_experts import GatedExperts
+from dselectk_keras.models.columns import as_inputs
 
 # Pairs of a step and what callbacks have done to a gate then, in this process.
 _events = weakref.WeakKeyDictionary()
@@ -120,7 +121,8 @@ def observe(model, gates, probe):
     # In a stateless scope, observing changes no variable.
     with keras.StatelessScope():
         if probe is not None:
-            inputs = keras.tree.map_structure(keras.ops.convert_to_tensor, probe)
+            inputs = as_inputs(model, probe)
+            inputs = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
             with recording(note):
                 model(inputs, training=False)
         for name, gate, _, calls in gates:

@@ -6,6 +6,7 @@ import warnings
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 from checks import assert_close, assert_equal
 from helpers import model_of, numbers, numpy, refusals, spread
@@ -154,6 +155,19 @@ def test_per_example_gates_are_averaged_over_the_probe():
     assert weights.shape == (7, 2, 4)
     assert_close(record["weights"][-1], weights.mean(0), rtol=1e-5)
     assert_equal(record["active"][-1], [2.0, 2.0])
+
+
+def test_the_probe_may_be_a_table():
+    inputs = {name: keras.Input((1,), name=name) for name in "uvw"}
+    encoder = keras.Model(inputs, layers.Concatenate()([*inputs.values()]))
+    model = dk.build_multitask_model(
+        encoder, 2, experts=4, gate=dk.TopKGate(2), per_example=True
+    )
+    model.compile("sgd")
+    frame = pd.DataFrame(X, columns=list("uvw")).assign(other="no input")
+    record = fit(model, dk.GateRecorder(probe=frame[:7]), x=frame)["mmoe"]
+    weights = numpy(model.get_layer("mmoe").expert_weights(X[:7]))
+    assert_close(record["weights"][-1], weights.mean(0), rtol=1e-5)
 
 
 def test_the_probe_goes_through_the_layers_before_the_gate():
