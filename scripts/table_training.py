@@ -219,6 +219,14 @@ def train_table(
                 f"train on. Received: {train[name].nunique()} in {len(train)} rows. "
                 "Take more rows, another --seed, or leave this target out."
             )
+        # Without labels, its validation loss would be 0.
+        if validation[name].isna().all():
+            raise ValueError(
+                f"The target {name!r} must have labels in the rows to validate on. "
+                f"Received: none in {len(validation)} rows. Take more rows, another "
+                "--seed, or leave this target out; with --split-by, also the rows that "
+                "are too new for labels."
+            )
     keras.utils.set_random_seed(run.seed)
     steps = run.epochs * math.ceil(len(train) / run.batch_size)
     model = build_multitask_model(

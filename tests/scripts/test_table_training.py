@@ -407,6 +407,13 @@ def test_a_target_of_one_value_in_the_rows_to_train_on_is_refused(trained):
         trained(frame)
 
 
+def test_a_target_without_labels_in_the_rows_to_validate_on_is_refused(trained):
+    frame = noise()
+    frame.loc[split_rows(frame, 0)[1].index, "v"] = np.nan
+    with pytest.raises(ValueError, match=r"'v' must have labels .* none in 22"):
+        trained(frame)
+
+
 def test_the_kind_of_a_target_is_that_of_all_its_values(trained):
     frame = noise().assign(u=np.arange(150) % 2)
     frame.loc[split_rows(frame, 0)[2].index, "u"] = 7.0
