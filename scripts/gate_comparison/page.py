@@ -186,9 +186,7 @@ def counted(own, others):
     plural = "s" if numbers[0] > 1 else ""
     text = "" if numbers[0] >= numbers[1] else f", {numbers[0]} problem{plural}"
     found = ratio(own, others)
-    # A single draw has no interval.
-    shown = f"{found.mean:.3f}" if len(own.keys() & others.keys()) == 1 else found
-    return f"{shown}{text}" if found else ""
+    return f"{found}{text}" if found else ""
 
 
 def normalized_table(rows):

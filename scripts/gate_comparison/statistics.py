@@ -8,14 +8,17 @@ from gate_comparison.problems import PROBLEMS
 
 
 class Ratio(NamedTuple):
-    """The mean ratio of two errors, and its interval of 95 %."""
+    """The mean ratio of two errors, its interval of 95 %, and if it is of one pair."""
 
     mean: float
     low: float
     high: float
+    is_single: bool = False
 
     def __str__(self):
-        """As in 0.95 [0.90, 1.01]."""
+        """As in 0.95 [0.90, 1.01]; a single pair has no interval."""
+        if self.is_single:
+            return f"{self.mean:.3f}"
         return f"{self.mean:.3f} [{self.low:.2f}, {self.high:.2f}]"
 
 
@@ -80,7 +83,8 @@ def ratio(errors, others) -> Any:
         return np.mean(np.add.reduceat(drawn, np.cumsum(own) - own) / own)
 
     interval = np.quantile([resampled() for _ in range(1000)], (0.025, 0.975))
-    return Ratio(mean_ratio(errors, others), *map(float, np.exp(interval)))
+    low, high = map(float, np.exp(interval))
+    return Ratio(mean_ratio(errors, others), low, high, len(flat) == 1)
 
 
 def _drawn_within(counts, chosen, rng):
