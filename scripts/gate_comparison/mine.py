@@ -60,6 +60,7 @@ def answer(path, targets, draws, folder, epochs=30, own=None):
     binary = [set(column.dropna()) == {0, 1} for _, column in y.items()]
     x = as_numbers(frame.drop(columns=targets))
     tables = [split_rows(x, y.to_numpy(), binary, seed) for seed in range(draws)]
+    check_labels(tables, list(y))
     about = {"epochs": epochs, "real": True, "name": "mine", **GRID}
     problem = Problem("mine", lambda seed, _: tables[seed], **about)
     known = {name: GATES[name] for name in (*CHOSEN, *DENSE, "random")}
@@ -83,6 +84,20 @@ def answer(path, targets, draws, folder, epochs=30, own=None):
     parts = [title, *own_gates.sentences(rows), answered, shown, *others]
     write_whole(page, "\n\n".join(parts) + "\n")
     return page, "\n\n".join(parts)
+
+
+def check_labels(tables, names, fewest=1):
+    """Refuse tables in which a part has too few labels of a target."""
+    for each in tables:
+        for _, y in each.splits:
+            known = np.isfinite(y).sum(axis=0)
+            if known.min() < fewest:
+                raise ValueError(
+                    f"Each target must have {fewest} labels or more for "
+                    "training, for validation and for test, which are parts of the "
+                    f"rows. Received: {known.min()} of "
+                    f"{names[known.argmin()]!r} in a part of {len(y)} rows."
+                )
 
 
 def as_labels(frame):

@@ -7,7 +7,7 @@ import sys
 
 import keras
 import numpy as np
-from gate_comparison.mine import as_labels
+from gate_comparison.mine import as_labels, check_labels
 from gate_comparison.statistics import errors, ratio
 from gate_comparison.tables import as_numbers, split_rows
 from user_table import read_columns
@@ -34,8 +34,8 @@ ASKED = (
 )
 # Of the grid of the bench, those that lost least on its trials.
 RATES, DECAYS = (0.01, 0.03, 0.1), (0.0, 0.1, 1.0)
-STAGES = 12
 FEWEST_LABELS = 10  # Of each target, in each part of the rows.
+STAGES = 12
 NAME = "mine"
 
 ENOUGH = """\
@@ -95,7 +95,7 @@ def answer(path, targets, draws, folder):
     tables = {
         seed: split_rows(x, y, binary, seed, sizes=SIZES) for seed in range(draws)
     }
-    check_labels(tables.values(), names)
+    check_labels(tables.values(), names, FEWEST_LABELS)
     problem = Problem("real", lambda seed, _: tables[seed])
     rows = compare(problem, tables)
     folder = pathlib.Path(folder)
@@ -109,20 +109,6 @@ def answer(path, targets, draws, folder):
     parts.append(how(tables[0], draws, problem))
     write_whole(written, "\n\n".join(parts) + "\n")
     return written, "\n\n".join(parts)
-
-
-def check_labels(tables, names):
-    """Refuse tables in which a part has too few labels of a target."""
-    for each in tables:
-        for _, y in each.splits:
-            known = np.isfinite(y).sum(axis=0)
-            if known.min() < FEWEST_LABELS:
-                raise ValueError(
-                    f"Each target must have at least {FEWEST_LABELS} labels for "
-                    "training, for validation and for test, which are 3 : 1 : 1 of "
-                    f"the rows. Received: {known.min()} of "
-                    f"{names[known.argmin()]!r} in a part of {len(y)} rows."
-                )
 
 
 def compare(problem, tables):

@@ -799,7 +799,10 @@ def test_targets_that_are_texts_become_questions():
             ["--mine", "FILE", "--per-example", "--module", "m"],
             "--module is not for --p",
         ),
-        (["--mine", "FILE", "--per-example", "--targets", "b"], "at least 10 labels"),
+        (
+            ["--mine", "FILE", "--per-example", "--targets", "b"],
+            "have 10 labels or more",
+        ),
         (["--pages-only", "--draws", "2"], "--draws is not for --pages-only"),
     ],
 )
@@ -846,6 +849,15 @@ def test_mine_refuses_texts_of_one_or_many_values(tmp_path, count):
     match = rf"or 2 to 12 texts\. Received: 'b', with {count} values\."
     with pytest.raises(ValueError, match=match):
         mine.answer(path, ["b"], 1, tmp_path)
+
+
+@pytest.mark.backend_independent
+def test_mine_refuses_a_target_without_labels_in_a_part(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c\n" + "1,2,\n" * 30 + "2,3,1\n1,2,0\n")
+    match = "must have 1 labels or more for training, for validation .* Received: 0 of"
+    with pytest.raises(ValueError, match=match):
+        mine.answer(path, ["b", "c"], 1, tmp_path)
 
 
 def test_mine_refuses_a_table_of_less_rows_than_steps(tmp_path):

@@ -532,7 +532,7 @@ def test_mine_takes_the_setting_with_the_lowest_validation_error_of_each_draw(
 @pytest.mark.parametrize(
     ("rows", "gaps", "text"),
     [
-        (40, 0, r"at least 10 labels .* Received: 8 of 'y' in a part of 8 rows"),
+        (40, 0, r"10 labels or more .* Received: 8 of 'y' in a part of 8 rows"),
         # Only one row in ten has a label of z, and rows without labels are left out.
         (200, 10, r"Received: \d of 'z' in a part of 40 rows"),
     ],
