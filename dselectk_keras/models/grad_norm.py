@@ -39,6 +39,8 @@ class GradNorm(Configured, keras.Layer):
 
     Call arguments:
         mixtures: A tensor `(batch, tasks, ...)`, in the order of the model's tasks.
+        training: Whether to add a loss of 0, whose gradient tells the layer by how much
+            the loss is scaled. A loop of your own adds `model.losses`.
 
     Returns:
         The mixtures.
