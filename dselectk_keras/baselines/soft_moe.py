@@ -106,6 +106,12 @@ class SoftMoE(Configured, keras.Layer):
         filled = ops.reshape(filled, (-1, num_slots, filled.shape[-1]))
         return ops.cast(ops.matmul(combine, filled), self.compute_dtype)
 
+    def expert_weights(self, inputs: Tensor) -> Tensor:
+        """Compute the weights of the experts for each token, `(batch, tokens, n)`."""
+        weights = softmax(self._logits(ops.convert_to_tensor(inputs)))
+        shape = (-1, weights.shape[1], self.experts.num_experts, self.num_slots)
+        return ops.sum(ops.reshape(weights, shape), axis=-1)
+
     def _logits(self, inputs):
         """Compute the logits of tokens and slots, `(batch, tokens, n s)`."""
         tokens = _to_length_one(ops.cast(inputs, "float32"), axis=-1)

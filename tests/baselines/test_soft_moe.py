@@ -51,6 +51,13 @@ def test_equals_the_equations_slot_by_slot(num_slots):
     assert_close(layer(X[:1]), by_hand(layer, X)[:1], **CLOSE)
 
 
+def test_the_weights_of_an_expert_are_those_of_its_slots():
+    layer = built()
+    _, combine = dispatch_and_combine(layer, X)
+    expected = combine.reshape(BATCH, TOKENS, N, SLOTS).sum(axis=-1)
+    assert_close(layer.expert_weights(X), expected, **CLOSE)
+
+
 def of_identities():
     """A layer of experts that give back what they see."""
     layer = built(DenseExperts(N, [DIM], None))

@@ -1,6 +1,7 @@
 """The preset `paper` of SMEAR's experiments on images reads DomainNet."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from experiments import Results, reproduce
 from experiments.plan import plan
 from papers import EXPERIMENTS
 from papers.data.domainnet import DOMAINS, NUM_IMAGES
-from papers.smear import _backbone, _comparison
+from papers.smear import _backbone, _comparison, _routers
 
 TRAIN, TEST = 4, 2
 PAPER = EXPERIMENTS["smear-table3-small"].presets()["paper"]
@@ -59,6 +60,22 @@ def test_the_preset_runs_on_pictures_in_the_format_of_domainnet(tiny):
         assert len(run.numbers["accuracies"]) == len(DOMAINS)
     model = experiment._model("SMEAR")
     assert model.output_shape == (None, 345)
+
+
+def test_all_routers_have_weights_to_look_at():
+    smoke = EXPERIMENTS["smear-table3-small"].presets()["smoke"]
+    every = _routers.ROUTERS + _routers.ABLATED + _routers.OURS
+    smoke = dataclasses.replace(smoke, routers=every, num_test=1, num_adapters=1)
+    inputs, _ = smoke._prepared.test
+    for router in every:
+        copy = types.SimpleNamespace(model=smoke._model(router))
+        ((predicted, looked),) = _routers.look_at_copies([copy], inputs)
+        assert predicted.shape == (smoke.num_experts,)
+        experts = _routers.num_experts_of(router, smoke.num_experts)
+        is_single = router in _routers.SINGLE
+        assert [None if each is None else each.shape for each in looked] == [
+            None if is_single else (smoke.num_experts, experts)
+        ]
 
 
 def test_pictures_are_whitened_and_have_domains_and_ids(data_dir):
