@@ -240,6 +240,17 @@ class MultitaskModel(keras.Model):
                 f"of {len(self.tasks)} tasks. Pass `sample_weight`, a dict by task "
                 "name or an array with one column per task."
             )
+        idle = {
+            "task_weighting": self.task_losses.weighting is not None,
+            "label_average": self.task_losses.label_average != "batch",
+            "Task(weight=...)": any(task.weight != 1 for task in self.tasks),
+        }
+        if self.loss is not None and (named := [name for name in idle if idle[name]]):
+            raise ValueError(
+                "A loss in `compile` replaces those of the tasks, with their weights. "
+                f"Received: loss={self.loss!r} and {', '.join(named)}, which would do "
+                "nothing. Leave out one of them."
+            )
         for layer in all_layers(self):
             if hasattr(layer, "policy_loss") and layer.trainable_variables:
                 raise ValueError(

@@ -37,9 +37,9 @@ MISSING = {
 }
 
 
-def make(tasks=KINDS, gate=None, compiled=True, **settings):
+def make(tasks=KINDS, gate=None, compiled=True, average="labels", **settings):
     parts = {"experts": dk.DenseExperts(2, [4]), "gate": gate or dk.SoftmaxGate()}
-    model = dk.build_multitask_model(3, tasks, label_average="labels", **parts)
+    model = dk.build_multitask_model(3, tasks, label_average=average, **parts)
     if compiled:
         model.compile("sgd", **settings)
     return model
@@ -286,7 +286,7 @@ def test_penalties_of_a_layer_in_half_precision_are_added_to_the_loss():
 
 
 def test_a_loss_given_to_compile_replaces_those_of_the_tasks():
-    model = make([dk.Task("a"), dk.Task("b")], compiled=False)
+    model = make([dk.Task("a"), dk.Task("b")], compiled=False, average="batch")
     model.compile("sgd", {"a": "mae", "b": "mae"}, metrics={"a": ["mse"]})
     y = {"a": Y["amount"][:, None], "b": Y["click"][:, None]}
     outputs = model.predict(X, verbose=0)
@@ -671,8 +671,17 @@ def test_tasks_may_be_a_number_or_names_as_for_the_builder():
 
 
 def with_loss():
-    model = make([dk.Task("a"), dk.Task("b")], loss="binary_crossentropy")
+    tasks = [dk.Task("a"), dk.Task("b")]
+    model = make(tasks, average="batch", loss="binary_crossentropy")
     model.fit(X, np.ones((BATCH, 2)), verbose=0)
+
+
+def idle(weight=1.0, **settings):
+    inputs = keras.Input((3,))
+    tasks = [dk.Task("a", weight=weight), dk.Task("b")]
+    model = dk.MultitaskModel(inputs, layers.Dense(2)(inputs), tasks=tasks, **settings)
+    model.compile("sgd", "mse")
+    model.train_on_batch(X, np.ones((BATCH, 2)))
 
 
 def metric_named(name):
@@ -707,6 +716,14 @@ test_what_cannot_be_is_refused = refusals(
         for name in ["fit", "evaluate"]
     ),
     (with_loss, "since each task has its own"),
+    *(
+        (partial(idle, **{name: value}), f"Received: loss='mse' and {text}, which")
+        for name, value, text in [
+            ("task_weighting", "uncertainty", "task_weighting"),
+            ("label_average", "labels", "label_average"),
+            ("weight", 2.0, r"Task\(weight=...\)"),
+        ]
+    ),
     (
         lambda: make().fit(X, Y, 4, 1, 0, None, 0.0, [X[:4], Y]),
         "inputs of 4, labels of 6",
