@@ -22,7 +22,7 @@ REFERENCE = "1x compute"  # What the costs are relative to.
 class DomainComparison(Experiment):
     """Routers of adapters in a frozen network, on one problem in six domains."""
 
-    seeds: int = preset(5, smoke=1)
+    seeds: int = preset(10, paper=5, smoke=1)
     stand_in: bool = preset(False, smoke=True)
     routers: tuple[str, ...] = preset(
         _routers.ROUTERS + _routers.ABLATED + _routers.OURS,
