@@ -35,8 +35,8 @@ def test_runs_data_memory_and_time():
     paper = Tuned.presets()["paper"]
     # Three settings of two runs, and five seeds of two arms. 8 GB of data, and 1.5.
     assert plan(paper, recorded) == "16 runs; pictures; 10 GB; time not known"
-    for seconds in (1.0, 3.0):
-        recorded.add(Run("fixed", 0, {}, {}, seconds), {})
+    for seed, seconds in enumerate((1.0, 3.0)):
+        recorded.add(Run("fixed", seed, {}, {}, seconds), {})
     # 16 runs of 2 seconds, a thousand times the examples, ten times the epochs.
     assert plan(paper, recorded) == ("16 runs; pictures; 10 GB; 89 h; 89 core-hours")
     assert plan(Tuned(), recorded) == ("16 runs; pictures; 2 GB; 32 s; 0.0 core-hours")

@@ -165,7 +165,7 @@ def test_problems_whose_package_is_lacking_are_left_out_or_refused(
     monkeypatch.setattr(
         bench, "run", lambda done, *_: ran.append(done.experiment.problem.name)
     )
-    monkeypatch.setattr(page, "write", lambda out: out)
+    monkeypatch.setattr(page, "write", lambda *given: given)
     assert gatebench.main(["--out", str(tmp_path)]) == 0
     assert ran == [name for name in problems.PROBLEMS if name != "molecules"]
     assert f"Without {text}" in capsys.readouterr().out
