@@ -216,6 +216,9 @@ NOT_OF = {
     "per_task": (*OF_EXAMPLES, "dense_steps", "bias_rate"),
     "behind_towers": (*OF_EXAMPLES, "dense_steps", "bias_rate"),
     "kept": OF_EXAMPLES,
+    # Frozen gates keep their experts.
+    "chosen": ("trainable=False",),
+    "class_weight": ("trainable=False",),
 }
 STATIC = ("per_task", "behind_towers", "kept")
 

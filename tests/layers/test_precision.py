@@ -67,7 +67,7 @@ def test_outputs_have_the_dtype_of_the_layer_and_weights_are_in_full(
     assert dtype_of(outputs) == dtype_of(layer(keras.KerasTensor(x.shape))) == wanted
     assert dtype_of(layer(x, training=True)) == wanted
     assert {dtype_of(loss) for loss in layer.losses} <= {"float32"}
-    if hasattr(layer, "expert_weights"):
+    if hasattr(layer, "gate"):
         seen = x if layer.gate.per_example else None
         assert dtype_of(layer.expert_weights(seen)) == "float32"
     assert_close(ops.cast(layer(x), "float32"), full(x), atol=0.05)
