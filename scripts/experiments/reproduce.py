@@ -122,14 +122,18 @@ def lacking(experiment, results, arm):
     elif experiment.sampler == "random":
         wanted = min(wanted, grid_size(space))
     trials, reported = results.of(arm, tuning=True), results.of(arm)
-    if reported and not trials and len(reported) >= experiment.seeds:
+
+    def missing():
+        done = {run.seed for run in reported}
+        return [seed for seed in range(experiment.seeds) if seed not in done]
+
+    if reported and not trials and not missing():
         wanted = 0  # Its settings are known, also if its file has no trials.
     num_trials = max(0, wanted * experiment.trial_runs - len(trials))
     if trials and not num_trials:
         best = _text(best_settings(trials)[0])
         reported = [run for run in reported if _text(run.settings) == best]
-    done = {run.seed for run in reported}
-    return num_trials, [seed for seed in range(experiment.seeds) if seed not in done]
+    return num_trials, missing()
 
 
 def _present(results, arm, jobs):

@@ -202,6 +202,15 @@ def test_what_has_all_its_seeds_needs_no_trials(tmp_path):
     assert more.calls[:2] == [("tuned", (TRIAL_SEED,) * 3), ("tuned", (0, 1, 2))]
 
 
+def test_other_seeds_than_those_that_are_asked_for_do_not_say_the_settings(tmp_path):
+    asked = Counting(seeds=2, trials=3)
+    results = Results(asked, "cpu", tmp_path)
+    for seed in (5, 6):
+        results.add(Run("tuned", seed, {}, {}, 1.0), {})
+    reproduce(asked, folder=tmp_path, progress=False, together=9)
+    assert asked.calls[:2] == [("tuned", (TRIAL_SEED,) * 3), ("tuned", (0, 1))]
+
+
 def test_an_experiment_says_how_many_are_trained_together():
     class Wide(Counting):
         together = 2
