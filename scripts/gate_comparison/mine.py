@@ -93,10 +93,9 @@ def check_labels(tables, names, fewest=1):
             known = np.isfinite(y).sum(axis=0)
             if known.min() < fewest:
                 raise ValueError(
-                    f"Each target must have {fewest} labels or more for "
-                    "training, for validation and for test, which are parts of the "
-                    f"rows. Received: {known.min()} of "
-                    f"{names[known.argmin()]!r} in a part of {len(y)} rows."
+                    f"Each target must have {fewest} or more labels in the rows for "
+                    "training, for validation and for test. Received: "
+                    f"{known.min()} of {names[known.argmin()]!r} in a part of {len(y)} rows."
                 )
 
 

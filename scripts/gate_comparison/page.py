@@ -33,7 +33,8 @@ FEWEST_DRAWS = 3  # For a verdict.
 SHOWN = [arm for arm in GATES if arm not in NORMALIZED]
 FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
 FEW = """ Some
-problems have fewer arms, and mostly fewer settings: {}."""
+problems have fewer arms, and mostly fewer settings: {names}. There the best rate is at
+an edge in {edge:.0%}. The long ones have no weight decay."""
 # Arms that docs/choosing.md leaves to the page.
 NOT_IN_BLOCK = (
     "shared bottom",
@@ -86,7 +87,7 @@ def text(rows, machine):
         problems=len(names),
         real=sum(PROBLEMS[name].real for name in names),
         later=sum(PROBLEMS[name].later for name in names),
-        few=FEW.format("; ".join(few)) if few else "",
+        few=FEW.format(names="; ".join(few), edge=rate_edge(rows, few)) if few else "",
         families=len(by_family),
         draws=draws,
         last=draws - 1,
@@ -106,6 +107,13 @@ def text(rows, machine):
     )
     title, *others = page.split("\n\n")
     return "\n\n".join([MARK, title, *own_gates.sentences(rows), *others])
+
+
+def rate_edge(rows, names):
+    """The share of the rows of some problems whose rate is at an edge of their own."""
+    own = [(r["settings"]["rate"], r["problem"]) for r in rows if r["problem"] in names]
+    edges = [(rate, PROBLEMS[name].rates) for rate, name in own]
+    return np.mean([rate in (rates[0], rates[-1]) for rate, rates in edges])
 
 
 def is_largest(rate, decay):

@@ -268,7 +268,7 @@ STAR = ["gr", "cltype", "ses", "sx", "eth", "birthq", "hdeg", "clad", "exp", "tr
 
 
 def _long(load, **options):
-    """A problem with 5,000 steps, whose examples are too many to need a decay."""
+    """A problem with 5,000 steps and many examples; no weight decay is tried."""
     return Problem(
         "5,000 steps",
         load,

@@ -449,6 +449,14 @@ def test_problems_with_fewer_arms_have_a_table():
     assert cells[4:] == [[a, *(random if a == "random" else ["", ""])] for a in others]
 
 
+@pytest.mark.backend_independent
+def test_the_edges_of_a_small_grid_are_its_own():
+    rates = [("STAR, mathematics", rate) for rate in (0.003, 0.01, 0.03)]
+    rates += [("molecules", 0.01), ("adult", 0.3)]
+    rows = [{"problem": name, "settings": {"rate": rate}} for name, rate in rates]
+    assert page.rate_edge(rows, ["STAR, mathematics", "molecules"]) == 0.5
+
+
 def _row(arm, test, draw, **others):
     return {"problem": "mine", "draw": draw, "arm": arm, "test": test, **others}
 
@@ -801,7 +809,7 @@ def test_targets_that_are_texts_become_questions():
         ),
         (
             ["--mine", "FILE", "--per-example", "--targets", "b"],
-            "have 10 labels or more",
+            "have 10 or more labels",
         ),
         (["--pages-only", "--draws", "2"], "--draws is not for --pages-only"),
     ],
@@ -855,7 +863,9 @@ def test_mine_refuses_texts_of_one_or_many_values(tmp_path, count):
 def test_mine_refuses_a_target_without_labels_in_a_part(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text("a,b,c\n" + "1,2,\n" * 30 + "2,3,1\n1,2,0\n")
-    match = "must have 1 labels or more for training, for validation .* Received: 0 of"
+    match = (
+        "must have 1 or more labels .* for training, for validation .* Received: 0 of"
+    )
     with pytest.raises(ValueError, match=match):
         mine.answer(path, ["b", "c"], 1, tmp_path)
 

@@ -158,12 +158,8 @@ def test_settings_change_in_the_parts_of_the_training():
     sharpness = [losses(0.6, done)["sharpness"] for done in (0, 0.3, 0.6, 1)]
     assert sharpness == pytest.approx([1, 0.5, 0, 0])
     warm = change["by losses, 1, warm start"]
-    assert [warm(0.6, done)["choice"] for done in (0, 1 / 12, 2 / 12, 1)] == [
-        1,
-        1,
-        0,
-        0,
-    ]
+    choice = [warm(0.6, done)["choice"] for done in (0, 1 / 12, 2 / 12, 1)]
+    assert choice == [1, 1, 0, 0]
     assert warm(0.6, 0.3) == losses(0.6, 0.3)
     annealed = change["softmax, annealed"]
     temperatures = [annealed(0.5, done)["temperature"] for done in (0, 0.25, 0.5, 1)]
@@ -532,7 +528,7 @@ def test_mine_takes_the_setting_with_the_lowest_validation_error_of_each_draw(
 @pytest.mark.parametrize(
     ("rows", "gaps", "text"),
     [
-        (40, 0, r"10 labels or more .* Received: 8 of 'y' in a part of 8 rows"),
+        (40, 0, r"10 or more labels .* Received: 8 of 'y' in a part of 8 rows"),
         # Only one row in ten has a label of z, and rows without labels are left out.
         (200, 10, r"Received: \d of 'z' in a part of 40 rows"),
     ],
