@@ -249,7 +249,7 @@ class MultitaskModel(keras.Model):
             raise ValueError(
                 "A loss in `compile` replaces those of the tasks, with their weights. "
                 f"Received: loss={self.loss!r} and {', '.join(named)}, which would do "
-                "nothing. Leave out one of them."
+                "nothing. Leave out the loss, or these."
             )
         for layer in all_layers(self):
             if hasattr(layer, "policy_loss") and layer.trainable_variables:
