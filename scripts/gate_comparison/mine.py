@@ -95,7 +95,8 @@ def check_labels(tables, names, fewest=1):
                 raise ValueError(
                     f"Each target must have {fewest} or more labels in the rows for "
                     "training, for validation and for test. Received: "
-                    f"{known.min()} of {names[known.argmin()]!r} in a part of {len(y)} rows."
+                    f"{known.min()} of {names[known.argmin()]!r} in a part of "
+                    f"{len(y)} rows."
                 )
 
 
