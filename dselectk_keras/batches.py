@@ -51,7 +51,7 @@ class Batches(keras.utils.PyDataset):
         if index == self.num_batches - 1:
             self._used = True
         chosen = self.order[index * self.batch_size : (index + 1) * self.batch_size]
-        return keras.tree.map_structure(lambda array: array[chosen], self.data)
+        return keras.tree.map_structure(lambda array: _rows(array, chosen), self.data)
 
     def on_epoch_end(self) -> None:
         """Shuffle after an epoch."""
@@ -66,13 +66,24 @@ class Batches(keras.utils.PyDataset):
         self._used = False
 
 
-def as_arrays(name: str, values: Any) -> tuple:
-    """Check inputs, labels and perhaps sample weights, and convert them to arrays."""
+def _rows(array, chosen):
+    rows = array[chosen]
+    # Keras takes strings of a generator as tensors alone.
+    return keras.ops.convert_to_tensor(rows, "string") if rows.dtype == object else rows
+
+
+def check_split(name: str, values: Any) -> None:
+    """Check that a value is a tuple of inputs, labels and perhaps sample weights."""
     if not isinstance(values, (tuple, list)) or not 2 <= len(values) <= 3:
         raise ValueError(
             f"`{name}` must be a tuple of inputs and labels, optionally with sample "
             f"weights, such as `dataset.train`. Received: {type(values).__name__}."
         )
+
+
+def as_arrays(name: str, values: Any) -> tuple:
+    """Check inputs, labels and perhaps sample weights, and convert them to arrays."""
+    check_split(name, values)
     if any(len(getattr(table, "columns", ())) > 1 for table in values[1:]):
         raise ValueError(
             f"Labels and sample weights in `{name}` must be arrays, or dicts of arrays "
@@ -80,6 +91,12 @@ def as_arrays(name: str, values: Any) -> tuple:
             "Pass `dict(table)`, or `table.to_numpy()` in the order of the tasks."
         )
     arrays = keras.tree.map_structure(np.asarray, tuple(values))
+    if hasattr(values[0], "columns") and arrays[0].dtype == object:
+        raise ValueError(
+            f"A table of inputs in `{name}` must have columns of numbers, which become "
+            "one array. Received: columns of other kinds. Pass `dict(table)` to a "
+            "model with an input for each column."
+        )
     lengths = {len(array) if array.ndim else 0 for array in keras.tree.flatten(arrays)}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(

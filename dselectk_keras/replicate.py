@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from dselectk_keras.batches import Batches, as_arrays
+from dselectk_keras.batches import Batches, as_arrays, check_split
 from dselectk_keras.gates.chosen import warn_if_random
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.program import Program
@@ -179,10 +179,10 @@ def replicate(
     total = epochs * len(copies)
     bar = keras.utils.Progbar(total, unit_name="epoch", verbose=int(bool(verbose)))
     count = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: bar.add(1))
-    arrays = as_arrays("data", data), None
+    check_split("data", data)
     if validation_data is not None:
-        arrays = arrays[0], as_arrays("validation_data", validation_data)
-    run = _Run(*arrays, epochs, batch_size, count)
+        check_split("validation_data", validation_data)
+    run = _Run(data, validation_data, epochs, batch_size, count)
     for copy in copies:
         copy.build(build, callbacks)
         if on_jax:
@@ -249,12 +249,14 @@ class _Run(NamedTuple):
 
     def data_of(self, model):
         """The data, checked and converted as `fit` of the model does with arrays."""
-        if not isinstance(model, MultitaskModel):
-            return self.train, self.validation
-        train, validation = model.prepare(*self.train, training=True), None
-        if self.validation is not None:
-            validation = model.prepare(*self.validation)[: len(self.validation)]
-        return train[: len(self.train)], validation
+
+        def converted(name, values, **options):
+            if values is not None and isinstance(model, MultitaskModel):
+                values = model.prepare(*values, **options)[: len(values)]
+            return None if values is None else as_arrays(name, values)
+
+        train = converted("data", self.train, training=True)
+        return train, converted("validation_data", self.validation)
 
     def fit(self, copy):
         """Train a copy by itself."""

@@ -1,5 +1,6 @@
 """Batches cover the data once an epoch, in orders that the seed decides."""
 
+import keras
 import numpy as np
 import pytest
 from checks import assert_equal
@@ -48,3 +49,26 @@ def test_a_table_of_labels_would_lose_the_names_of_its_columns():
         Batches((x, table), 2)
     _, labels = Batches((x, dict(table)), 2)[0]
     assert labels["b"].tolist() == [1.0, 1.0]
+
+
+def test_a_table_of_inputs_of_several_kinds_is_no_array():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"age": np.arange(4.0), "city": ["x", "y"] * 2})
+    with pytest.raises(ValueError, match=r"columns of numbers.*`dict\(table\)`"):
+        Batches((table, np.ones(4)), 2)
+    x, _ = Batches((table[["age"]], np.ones(4)), 4)[0]
+    assert sorted(x[:, 0]) == [0, 1, 2, 3]
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "tensorflow", reason="TensorFlow looks up strings."
+)
+def test_keras_reads_batches_of_strings():
+    x = np.array(["low", "high"] * 4, object)
+    inputs = keras.Input((), dtype="string")
+    found = keras.layers.StringLookup(vocabulary=["low", "high"])(inputs)
+    model = keras.Model(inputs, keras.layers.Embedding(3, 1, "zeros")(found))
+    model.compile("sgd", "mse")
+    model.fit(Batches((x, np.where(x == "low", 0.0, 1.0)), 2), epochs=9, verbose=0)
+    low, high = (float(model.predict(x[i : i + 1], verbose=0)[0, 0]) for i in (0, 1))
+    assert low == 0 < high

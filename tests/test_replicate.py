@@ -342,6 +342,31 @@ def test_labels_by_name_are_one_array_in_the_program(monkeypatch):
     assert_close(*(runs.copies[0].history for runs in logs), rtol=1e-6)
 
 
+def test_tables_are_read_as_in_fit():
+    pandas = pytest.importorskip("pandas")
+
+    def build(seed):
+        columns = [keras.Input((1,), name=name) for name in ("c", "a")]
+        encoder = keras.Model(
+            {each.name: each for each in columns}, layers.Concatenate()(columns)
+        )
+        model = dk.build_multitask_model(encoder, ["q", "p"], experts=2)
+        model.compile("sgd")
+        return model
+
+    names = {"a": 0, "c": 2}
+    table = pandas.DataFrame({name: X[:, i] for name, i in names.items()})
+    table.insert(1, "b", "a column that no input reads")
+    labels = pandas.DataFrame({"q": X[:, 0], "p": X[:, 1]})
+    arrays = {name: X[:, i : i + 1] for name, i in names.items()}
+    columns = {"q": X[:, :1], "p": X[:, 1:2]}
+    logs = [
+        train(build, data, validation_data=data, seeds=[1]).copies[0].history
+        for data in [(table, labels), (arrays, columns)]
+    ]
+    assert_close(*logs, rtol=1e-6)
+
+
 def with_label(value, place="data"):
     y = {**Y, "b": Y["b"].copy()}
     y["b"][4] = value
