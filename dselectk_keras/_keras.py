@@ -165,6 +165,17 @@ def calls_for(model, tensor, known=()):
     return calls[::-1]
 
 
+def call_again(call, layer=None, known=None):
+    """Call a layer as in a call of a functional model, or another layer in its place.
+
+    `known` has tensors by the `id` of those whose place they take.
+    """
+    known = known or {}
+    given = {id(each): known.get(id(each), each) for each in call.input_tensors}
+    args, kwargs = call.arguments.fill_in(given)
+    return (layer or call.operation)(*args, **kwargs)
+
+
 def recomputed(model, tensor, replaced):
     """Compute a tensor of a functional model anew, with other tensors in its graph.
 
@@ -172,10 +183,8 @@ def recomputed(model, tensor, replaced):
     """
     known = dict(replaced)
     for call in calls_for(model, tensor, replaced):
-        given = {id(each): known.get(id(each), each) for each in call.input_tensors}
-        if known.keys() & given.keys():
-            args, kwargs = call.arguments.fill_in(given)
-            found = keras.tree.flatten(call.operation(*args, **kwargs))
+        if known.keys() & {*map(id, call.input_tensors)}:
+            found = keras.tree.flatten(call_again(call, known=known))
             pairs = zip(map(id, call.outputs), found, strict=True)
             known = {**dict(pairs), **known}
     return known.get(id(tensor), tensor)

@@ -5,7 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from dselectk_keras._keras import calls_for, calls_in, names_of_outputs, recomputed
+from dselectk_keras._keras import (
+    call_again,
+    calls_for,
+    calls_in,
+    names_of_outputs,
+    recomputed,
+)
 from dselectk_keras.gates.chosen_experts import ChosenExperts
 from dselectk_keras.layers import MMoE
 from dselectk_keras.models.condense import condensed, narrowed
@@ -83,7 +89,7 @@ def _output(model, task):
         if isinstance(layer, Predict):
             replaced[key] = _prediction(model, task)
         elif name is not None:
-            replaced[key] = _mixture(layer, name)[name]
+            replaced[key] = _mixture(model, layer, name)[name]
     return recomputed(model, output, replaced)
 
 
@@ -137,7 +143,8 @@ def _prediction(model, task):
     group, indices = next(
         item for item in group_tasks(model.tasks).items() if index in item[1]
     )
-    mixtures = flatten(_mixture(model.get_layer("mmoe"), task.name, stacked=True))
+    mixtures = _mixture(model, model.get_layer("mmoe"), task.name, stacked=True)
+    mixtures = flatten(mixtures)
     if not task.sums_features:
         towers = model.get_layer(f"towers_{group}").sliced([indices.index(index)])
         towers.name = f"towers_{label}"
@@ -147,7 +154,7 @@ def _prediction(model, task):
     return Predict.from_config(config)(mixtures)[task.name]
 
 
-def _mixture(layer, name, stacked=False):
+def _mixture(model, layer, name, stacked=False):
     """Compute the mixture of one task with a layer for this task alone."""
     row = layer.task_names.index(name) if layer.gate.num_gates > 1 else 0
     chosen = [values[row : row + 1] for values in layer.gate.chosen_experts()]
@@ -155,4 +162,5 @@ def _mixture(layer, name, stacked=False):
     options = {"name": layer.name, "dtype": layer.dtype_policy, "stacked": stacked}
     options["sum_features"] = layer.sum_features
     options["side_by_side"] = layer.side_by_side
-    return MMoE(bank, gate, [name], **options)(layer.input)
+    call = next(each for each in calls_in(model) if each.operation is layer)
+    return call_again(call, MMoE(bank, gate, [name], **options))

@@ -167,6 +167,22 @@ def test_a_model_of_own_layers_is_taken_apart(tasks):
     assert sorted(sizes.values()) == [1, 2]
 
 
+@pytest.mark.parametrize("name", ["mask", "inputs_mask"])
+def test_a_mask_that_is_an_argument_stays_one(name):
+    inputs = keras.Input((4, 3)), keras.Input((4,), dtype="bool")
+    layer = dk.MMoE(dk.DenseExperts(3, [2]), dk.TopKGate(1), ["a", "b"])
+    outputs = {
+        task: layers.Dense(1)(layers.GlobalAveragePooling1D()(mixture))
+        for task, mixture in layer(inputs[0], **{name: inputs[1]}).items()
+    }
+    model = dk.MultitaskModel(inputs, outputs, tasks=["a", "b"])
+    given = numbers((5, 4, 3)), numbers((5, 4), seed=1) > 0
+    for task, values in model(given).items():
+        small = dk.per_task(model, task)
+        assert_close(small(given)[task], values, atol=1e-6)
+        assert small.get_layer(layer.name).experts.num_experts == 1
+
+
 def test_gates_of_lists_are_taken_apart():
     inputs = keras.Input((3,))
     experts = [layers.Dense(2)(inputs) for _ in range(4)]
