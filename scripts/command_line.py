@@ -65,6 +65,32 @@ def add_backend(parser):
     )
 
 
+# Options of --table: the fields of `table_training.Table`.
+OF_TABLES = ("targets", "drop", "split_by", "test")
+
+
+def add_table(parser):
+    """Add the options of a table of one's own."""
+    add = parser.add_argument
+    add("--table", help="a CSV or Parquet file of your own, in place of a data set")
+    add("--targets", nargs="+", help="the columns of --table to predict")
+    add("--drop", nargs="+", default=[], help="columns of --table to leave out")
+    add("--test", metavar="FILE", help="a file of test rows, for --table")
+    add(
+        "--split-by",
+        metavar="COLUMN",
+        help="a column of --table, such as a date: the last rows are the test; drawn "
+        "if omitted",
+    )
+
+
+def refuse_without_table(parser, arguments, *others):
+    """End with an error if an option of tables was given, or one of some others."""
+    names = *OF_TABLES, *others
+    options = [f"--{name.replace('_', '-')}" for name in names]
+    refuse(parser, arguments, options, "for a --table.")
+
+
 def choose_backend(backend=None):
     """Set the backend before anything imports Keras; `None` is Keras' own choice."""
     if backend:

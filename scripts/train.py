@@ -18,17 +18,17 @@ import sys
 from typing import Any, NoReturn
 
 from command_line import (
+    OF_TABLES,
     add_backend,
+    add_table,
     choose_backend,
     json_object,
     make_parser,
     note_selection,
     refuse,
+    refuse_without_table,
     registered,
 )
-
-# Arguments that are fields of `Table`.
-OF_TABLES = ("targets", "drop", "split_by", "test")
 
 
 def main(arguments=None):
@@ -48,16 +48,7 @@ def main(arguments=None):
         metavar="JSON",
         help="arguments of the data set, such as '{\"num_train\": 1000}'",
     )
-    add("--table", help="a CSV or Parquet file of your own, in place of --data")
-    add("--targets", nargs="+", help="the columns of --table to predict")
-    add("--drop", nargs="+", default=[], help="columns of --table to leave out")
-    add("--test", metavar="FILE", help="a file of test rows, for --table")
-    add(
-        "--split-by",
-        metavar="COLUMN",
-        help="a column of --table, such as a date: the last rows are the test; drawn "
-        "if omitted",
-    )
+    add_table(parser)
     add(
         "--mixed-precision",
         action="store_true",
@@ -212,15 +203,13 @@ def _check_gate(options, arguments, parser: argparse.ArgumentParser):
 
 def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
-    names = *OF_TABLES, "mixed_precision"
-    own = [f"--{name.replace('_', '-')}" for name in names]
-    refuse(parser, arguments, own, "for a --table.")
+    refuse_without_table(parser, arguments, "mixed_precision")
     _check_gate(options, arguments, parser)
     from experiments import TrainingRun
     from experiments.environment import device
 
     print(f"Training on {device()}.", flush=True)
-    for name in ("table", *names):
+    for name in ("table", "mixed_precision", *OF_TABLES):
         options.pop(name)
     out, overwrite = options.pop("out"), options.pop("overwrite")
     progress, resume = not options.pop("quiet"), options.pop("resume")

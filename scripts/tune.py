@@ -15,8 +15,17 @@ import pathlib
 import shutil
 import sys
 import warnings
+from typing import Any
 
-from command_line import add_backend, choose_backend, json_object, make_parser
+from command_line import (
+    OF_TABLES,
+    add_backend,
+    add_table,
+    choose_backend,
+    json_object,
+    make_parser,
+    refuse_without_table,
+)
 
 PRUNERS = "NopPruner", "MedianPruner", "HyperbandPruner"
 # Seconds between the signs of life of a process, and until it counts as dead.
@@ -32,8 +41,7 @@ def main(arguments=None):
     add("folder", type=pathlib.Path, help="folder of the runs; its name is the study's")
     add("--space", type=json_object, required=True, help="JSON: lists of values")
     add("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="of all runs")
-    add("--table", help="a CSV or Parquet file of your own, in place of a data set")
-    add("--targets", nargs="+", help="the columns of --table to predict")
+    add_table(parser)
     add("--trials", type=int, default=20, help="settings to try; 0 only prints")
     add("--sampler", default="grid", choices=("grid", "gp"), help="sampler")
     add("--pruner", default="NopPruner", choices=PRUNERS, help="stops bad runs early")
@@ -42,8 +50,9 @@ def main(arguments=None):
     add("--storage", help="URL of the database; if omitted, SQLite in the folder")
     add("--seed", type=int, default=0, help="seed of the sampler")
     options = parser.parse_args(arguments)
-    if options.targets and not options.table:
-        parser.error("--targets is for a --table.")
+    if not options.table:
+        given = sys.argv[1:] if arguments is None else arguments
+        refuse_without_table(parser, given)
     if options.table and (options.binary or options.at_most):
         parser.error("--binary and --at-most are not for tables.")
     choose_backend(options.backend)
@@ -94,10 +103,12 @@ def tune(options):
     config |= {"binary": options.binary, "at_most": options.at_most}
     # Studies from before have no table.
     config |= {"table": [options.table, options.targets]} if options.table else {}
+    config |= {name: value for name, value in _reading(options).items() if value}
     # Processes with one grid share its order.
     config |= {"seed": options.seed} if options.sampler == "grid" else {}
     kept = study.user_attrs.get("config", config)
-    if differing := [name for name in config if kept.get(name) != config[name]]:
+    names = {**config, **kept}
+    if differing := [name for name in names if kept.get(name) != config.get(name)]:
         raise ValueError(
             f"The study {study.study_name!r} has another {' and '.join(differing)}. "
             "Use its own, or another folder."
@@ -129,6 +140,11 @@ def tune(options):
         enough = optuna.study.MaxTrialsCallback(count, begun)
         study.optimize(objective, callbacks=[enough])
     return study
+
+
+def _reading(options):
+    """How a table is read and split."""
+    return {name: getattr(options, name) for name in OF_TABLES[1:]}
 
 
 def _check_fields(run, space, options):
@@ -171,8 +187,9 @@ def _train(trial, run, folder, options):
     if options.table:
         from table_training import train_table
 
-        table = options.table, options.targets
-        results = train_table(own, *table, folder, True, False, callbacks=watching)
+        table = options.table, options.targets, folder
+        more: Any = {"callbacks": watching, **_reading(options)}
+        results = train_table(own, *table, overwrite=True, progress=False, **more)
         loss = results["val_task_loss"]
     else:
         results = own.run(folder, progress=False, resume=True, callbacks=watching)

@@ -249,6 +249,7 @@ def test_values_may_be_lists_objects_or_null(search, trainings):
         (["architecture=shared_bottom"], {"epochs": [1]}, "num_nonzeros would do noth"),
         (["--table", "t", "--targets", "y"], {"data": ["mnist"]}, "data would do noth"),
         (["--targets", "y"], {"gamma": [1.0]}, "--targets is for a --table."),
+        (["--drop", "y"], {"gamma": [1.0]}, "--drop is for a --table."),
     ],
 )
 def test_fields_that_no_run_would_read_are_refused(search, capsys, more, space, text):
@@ -265,21 +266,24 @@ def test_fields_that_some_gates_read_are_tuned_with_the_gates(search, trainings)
 def test_a_table_is_tuned_by_the_loss_of_its_best_epoch(search, monkeypatch):
     tables, losses = [], {1.0: 0.5, 2.0: 0.25, 3.0: float("nan")}
 
-    def train(run, path, targets, out, overwrite, progress, callbacks):
-        tables.append((path, targets, out.name))
+    def train(run, path, targets, out, overwrite, progress, callbacks, **options):
+        tables.append((path, targets, options))
         for callback in callbacks:
             callback.on_epoch_end(0, {"val_task_loss": losses[run.gamma]})
         return {"val_task_loss": losses[run.gamma], "tasks": {"y": {"auc": 0.75}}}
 
     monkeypatch.setattr(table_training, "train_table", train)
     table = "--table", "t.csv", "--targets", "y", "z"
-    study, printed = search(*table, space='{"gamma": [1.0, 2.0, 3.0]}')
+    split = "--split-by", "day", "--drop", "user", "--test", "later.csv"
+    study, printed = search(*table, *split, space='{"gamma": [1.0, 2.0, 3.0]}')
     assert (printed["best"], printed["val_task_loss"]) == ({"gamma": 2.0}, 0.25)
     assert printed["errors"] == ["ValueError: The validation loss is nan."]
     assert study.best_trial.user_attrs["tasks"] == {"y": {"auc": 0.75}}
-    assert [each[:2] for each in tables] == [("t.csv", ["y", "z"])] * 3
-    with pytest.raises(SystemExit):
-        search("--table", "other.csv", "--targets", "y", space='{"gamma": [1.0]}')
+    options = {"split_by": "day", "drop": ["user"], "test": "later.csv"}
+    assert tables == [("t.csv", ["y", "z"], options)] * 3
+    for other in [("--table", "other.csv", "--targets", "y", *split), table]:
+        with pytest.raises(SystemExit):
+            search(*other, space='{"gamma": [1.0, 2.0, 3.0]}')
 
 
 def test_constraints_are_not_for_tables(search, capsys):
