@@ -29,7 +29,8 @@ class GradNorm(Configured, keras.Layer):
 
     The paper takes the gradients of the last shared kernel, which needs a backward pass
     per task, and trains the weights with a rate of their own. Here the model's
-    optimizer trains $s_t$. Fixed weights of the tasks are balanced too. Replicas of
+    optimizer trains $s_t$. Fixed weights of the tasks are balanced too. A task without
+    labels in a batch has a gradient of 0, which counts in the mean. Replicas of
     `tf.distribute` each compare the gradients of their part of a batch.
 
     Args:
