@@ -124,12 +124,8 @@ class Trainer:
                 stacked=True,
                 **options,
             )
-        optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.0)
         own = [] if gate is None else model.get_layer("mmoe").gate.trainable_variables
-        optimizer.exclude_from_weight_decay(own, NO_DECAY)
-        optimizer.build(model.trainable_variables)
-        optimizer.weight_decay = optimizer.add_variable((), name="weight_decay")
-        model.compile(optimizer)
+        model.compile(make_optimizer(model, own))
         return model
 
     @property
@@ -175,12 +171,7 @@ class Trainer:
 
     def train(self, arm, jobs):
         """Train an `Arm`, some jobs at a time; return a `History` for each."""
-        found = []
-        for first in range(0, len(jobs), LANES):
-            lanes = jobs[first : first + LANES]
-            # The program is for one number of jobs.
-            padded = lanes + lanes[:1] * (LANES - len(lanes))
-            found.extend(self._train(arm, padded)[: len(lanes)])
+        found = in_lanes(lambda lanes: self._train(arm, lanes), jobs)
         return [History(*each) for each in found]
 
     def _train(self, arm, jobs):
@@ -238,6 +229,25 @@ class Trainer:
 
     def _order(self, rng):
         return rng.permutation(self.rows[0])[: self.problem.steps * self.batch_size]
+
+
+def in_lanes(train, jobs):
+    """Call a function with some jobs at a time, for a program of one number of them."""
+    found = []
+    for first in range(0, len(jobs), LANES):
+        lanes = jobs[first : first + LANES]
+        padded = [*lanes, *lanes[:1] * (LANES - len(lanes))]
+        found.extend(train(padded)[: len(lanes)])
+    return found
+
+
+def make_optimizer(model, excluded):
+    """AdamW, of which each job sets the weight decay; some variables have none."""
+    optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.0)
+    optimizer.exclude_from_weight_decay(excluded, NO_DECAY)
+    optimizer.build(model.trainable_variables)
+    optimizer.weight_decay = optimizer.add_variable((), name="weight_decay")
+    return optimizer
 
 
 def normalized_expert(units, layers):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from gate_comparison.training import NO_DECAY, falling
+from gate_comparison.training import falling, in_lanes, make_optimizer
 from keras import ops
 
 from dselectk_keras import DenseExperts, MoE, SmearExperts
@@ -19,7 +19,6 @@ from router_comparison.by_losses import choice_loss, free_energy, posterior_loss
 
 UNITS = 16  # Of an expert.
 STEPS, BATCH_SIZE = 150, 100  # Of a stage, after which the model is evaluated.
-LANES = 4  # Copies that are trained side by side.
 TAGS = "region", "hash", "none"
 
 
@@ -164,16 +163,12 @@ def build(arm, sizes, seed):
     keras.utils.set_random_seed(seed)
     model = Model(ROUTERS[arm], sizes)
     model((np.zeros((1, sizes.inputs), "float32"), np.zeros((1, len(TAGS)), "int32")))
-    optimizer = keras.optimizers.AdamW(0.01, weight_decay=0.0)
     # Only the kernels of the experts and of the last layer decay.
     others = [model.layer.gate, model.layer.routing_network]
     if ROUTERS[arm].more["shared"] == "kernel":
         others.append(model.shared)
     own = [v for each in others if each is not None for v in each.trainable_variables]
-    optimizer.exclude_from_weight_decay(own, NO_DECAY)
-    optimizer.build(model.trainable_variables)
-    optimizer.weight_decay = optimizer.add_variable((), name="weight_decay")
-    model.compile(optimizer)
+    model.compile(make_optimizer(model, own))
     return model
 
 
@@ -200,17 +195,11 @@ def train(problem, arm, tables, jobs, stages):
         problem.hidden,
         problem.classes,
     )
-    found = []
-    for first in range(0, len(jobs), LANES):
-        lanes = jobs[first : first + LANES]
-        # The program is for one number of copies.
-        padded = [*lanes, *[lanes[0]] * (LANES - len(lanes))]
-        own = [tables[job.seed] for job in padded]
-        found += _train(arm, sizes, own, padded, stages)[: len(lanes)]
-    return found
+    return in_lanes(lambda lanes: _train(arm, sizes, tables, lanes, stages), jobs)
 
 
 def _train(arm, sizes, tables, jobs, stages):
+    tables = [tables[job.seed] for job in jobs]
     program, total = program_of(arm, sizes), stages * STEPS
     model, rows = program.model, [len(x) for x, _ in tables[0].splits]
     # Of one size, for one program.
