@@ -8,6 +8,7 @@ The page of Tables 1 and 5 shows the results.
 
 import dataclasses
 
+from experiments import preset
 from papers.dselectk._movielens import MovieLensExperiment
 
 GUMBEL = "Gumbel-softmax, static"
@@ -22,6 +23,7 @@ class Gumbel(MovieLensExperiment):
     shown_runs = ""
     page = "{table_losses}"
 
+    seeds: int = preset(5, paper=100, smoke=1)
     methods: tuple[str, ...] = (GUMBEL,)
     # With lower rates no weight closes half of the experts; higher weights close all.
     learning_rates: tuple[float, ...] = (0.1, 0.2, 0.3)

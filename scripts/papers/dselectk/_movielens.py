@@ -37,7 +37,7 @@ class MovieLensExperiment(Experiment):
     needs = ("MovieLens", 4)
     all_train = 1_600_000  # The pairs of the paper, where `num_train` is `None`.
 
-    seeds: int = preset(5, paper=100, smoke=1)
+    seeds: int = preset(16, paper=100, smoke=1)
     trials: int = preset(0, paper=30, smoke=1)
     sampler: str = preset("grid", paper="random", smoke="random")
     stand_in: bool = preset(False, smoke=True)
