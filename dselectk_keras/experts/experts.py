@@ -159,10 +159,17 @@ class Experts(ExpertBank):
         return bank
 
     def check_mergeable(self) -> None:
-        """Raise an error for experts that have a state."""
+        """Raise an error for experts that have a state, or losses of their own."""
         super().check_mergeable()
         self._check_copies()
         expert = self.experts[0]
+        for layer in all_layers(expert):
+            if layer.activity_regularizer is not None:
+                raise ValueError(
+                    "The outputs of merged experts have no `activity_regularizer`. "
+                    f"Received: {layer.name!r} with {layer.activity_regularizer!r}. "
+                    "Leave it out."
+                )
         weights = {id(weight) for weight in expert.weights}
         for layer in all_layers(expert):
             # Weights of a frozen layer are parameters that are not trained. Those of a
@@ -216,17 +223,22 @@ class Experts(ExpertBank):
                 return expert(x)
 
         def apply_to_one(element):
-            return apply(element[0], ops.expand_dims(element[1], 0))[0]
+            parameters, *parts = element
+            x, *mask = (ops.expand_dims(each, 0) for each in parts)
+            return apply(parameters, with_mask(x, *mask) if mask else x)[0]
 
         if not per_example:
             return apply(merged, inputs)
+        # An example of a map has no mask attached.
+        mask = mask_of(inputs)
+        examples = (merged, inputs) if mask is None else (merged, inputs, mask)
         try:
-            return ops.vectorized_map(apply_to_one, (merged, inputs))
+            return ops.vectorized_map(apply_to_one, examples)
         except RuntimeError:
             # Torch cannot vectorize every layer: Keras' convolutions, for one.
             if keras.backend.backend() != "torch":
                 raise
-            return ops.map(apply_to_one, (merged, inputs))
+            return ops.map(apply_to_one, examples)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`, with the experts in place of the template."""

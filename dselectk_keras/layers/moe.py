@@ -7,7 +7,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.distribution import is_model_parallel, is_on_cpu
+from dselectk_keras._keras import kept_losses
+from dselectk_keras.distribution import (
+    is_model_parallel,
+    is_on_cpu,
+    num_replicas,
+    sum_over_replicas,
+)
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.inputs import RouterInputs
@@ -181,6 +187,9 @@ class MoE(GatedExperts):
             )
             mixture = self.summed(mixture)
             if dropped is not None:
+                if num_replicas() > 1:
+                    with kept_losses(self):
+                        dropped = sum_over_replicas(dropped)
                 # It stops at the largest integer of 32 bits.
                 left = (2**31 - 1) - self.num_dropped
                 self.num_dropped.assign_add(ops.minimum(dropped, left))

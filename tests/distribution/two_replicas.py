@@ -258,6 +258,16 @@ def penalties(strategy):
     return found
 
 
+def dropped(strategy):
+    """The number of choices beyond a capacity: of two rows one, of four rows two."""
+    with strategy.scope():
+        layer = dk.MoE(dk.DenseExperts(2, [4]), dk.SwitchGate(), True, dispatch=1.0)
+        layer.build((None, DIM))
+    alike = parts(strategy, np.repeat(numbers((1, DIM)), 6, axis=0))
+    tf.function(lambda: strategy.run(layer, (alike,)))()
+    return difference(keras.ops.convert_to_numpy(layer.num_dropped.value), 1 + 2)
+
+
 def difference(a, b):
     if isinstance(a, list):
         # Of NumPy, since Python's may overlook NaN.
@@ -270,7 +280,7 @@ def main():
     half = tf.config.LogicalDeviceConfiguration()
     tf.config.set_logical_device_configuration(cpu, [half, half])
     strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
-    found = {"sums": sums(strategy), "penalties": penalties(strategy)}
+    found = {each.__name__: each(strategy) for each in (sums, penalties, dropped)}
     for name, case in CASES.items():
         alone = train(contextlib.nullcontext, *case)
         two = train(strategy.scope, *case)

@@ -287,6 +287,10 @@ test_what_cannot_be_merged_is_refused = refusals(
         *(layers.BatchNormalization(), layers.Dropout(0.5)),
     ),
     (
+        bank(layers.Dense(2, activity_regularizer="l2"), 2).check_mergeable,
+        r"no `activity_regularizer`.*'expert_0' with.*L2",
+    ),
+    (
         Experts(layers.Dense(2), 2, shared_input=False).check_mergeable,
         r"see one input.*shared_input=False",
     ),

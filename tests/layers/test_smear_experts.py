@@ -196,6 +196,22 @@ def test_copies_are_merged_as_dense_experts_are(x, layer):
     assert_close(copies(x), dense(x), **CLOSE)
 
 
+class OfMean(layers.Dense):
+    """A dense layer on the mean of the positions that a mask leaves."""
+
+    def call(self, x, mask=None):
+        return super().call(layers.GlobalAveragePooling1D()(x, mask=mask))
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+def test_merged_experts_that_pool_leave_padding_out(per_example):
+    bank = dk.Experts(OfMean(DIM), N)
+    smear = filled(dk.SmearExperts(bank, dk.SoftmaxGate(), per_example), SEQUENCE)
+    mask = np.arange(6) < np.array([[6], [4], [1]])
+    alone = [smear(SEQUENCE[i : i + 1, : mask[i].sum()])[0] for i in range(BATCH)]
+    assert_close(smear(SEQUENCE, mask=mask), np.stack([*map(numpy, alone)]), **CLOSE)
+
+
 @pytest.mark.parametrize("per_example", [False, True])
 def test_merged_convolutions_equal_a_loop(per_example):
     x = numbers((2, 5, 5, 1))
