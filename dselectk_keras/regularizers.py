@@ -176,7 +176,7 @@ class ImportanceRegularizer(WeightsRegularizer):
 
 
 @keras.saving.register_keras_serializable("dselectk_keras")
-class LoadRegularizer(WeightsRegularizer):
+class LoadRegularizer(ScheduledRegularizer):
     r"""Load balancing: penalizes unequal numbers of examples per expert in a batch.
 
     $$
@@ -184,7 +184,8 @@ class LoadRegularizer(WeightsRegularizer):
     $$
 
     where $P_i(x)$ is the probability that a noisy gate sends $x$ to expert $i$ (see
-    `ops.top_k_probability`). Several gates' terms are summed.
+    `ops.top_k_probability`). Several gates' terms are summed. It is the `load_reg` of a
+    `TopKGate`. Of a gate's weights, `ImportanceRegularizer` computes it.
 
     Args:
         weight: $w$: a number, a schedule, or a callable of the step.

@@ -137,8 +137,9 @@ def test_get_makes_a_regularizer_of_many_things(cls):
 def test_get_does_not_guess_which_regularizer_a_number_means():
     with pytest.raises(ValueError, match="`load_reg` must be a regularizer of this"):
         ScheduledRegularizer.get(0.5, "load_reg")
-    with pytest.raises(ValueError, match="must be a regularizer of a gate's weights"):
-        WeightsRegularizer.get(dk.SparsityRegularizer(0.1), "weights_regularizer")
+    for other in (dk.SparsityRegularizer(0.1), LoadRegularizer(0.1)):
+        with pytest.raises(ValueError, match="be a regularizer of a gate's weights"):
+            WeightsRegularizer.get(other, "weights_regularizer")
 
 
 def test_a_regularizer_of_another_kind_is_refused(cls):

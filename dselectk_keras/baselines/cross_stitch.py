@@ -88,6 +88,7 @@ def cross_stitch(inputs, tasks, experts, *_, initial_share=0.1):
     check_dense(experts, "The architecture 'cross_stitch'")
     x = inputs[0]
     for layer, units in enumerate(experts.units):
+        is_last = layer == len(experts.units) - 1
         x = experts.resized(
             len(tasks),
             units=[units],
@@ -96,8 +97,9 @@ def cross_stitch(inputs, tasks, experts, *_, initial_share=0.1):
                 experts.kernel_initializer, 1000 * layer
             ),
             shared_input=layer == 0,
+            activity_regularizer=experts.activity_regularizer if is_last else None,
         )(x)
-        if experts.dropout and layer < len(experts.units) - 1:
+        if experts.dropout and not is_last:
             x = keras.layers.Dropout(experts.dropout, name=f"dropout_{layer}")(x)
         x = CrossStitch(initial_share, name=f"cross_stitch_{layer}")(x)
     return x

@@ -60,6 +60,12 @@ class SoftMoE(Configured, keras.Layer):
         self.supports_masking = True
         experts = as_bank(experts, shared_input=False)
         if experts.shared_input:
+            if experts.built:
+                raise ValueError(
+                    "Experts of slots have inputs of their own, so that a bank with "
+                    "shared_input=True is replaced by a new one. Received: "
+                    f"{experts.name!r}, built already. Pass one that is not built."
+                )
             # Not `resized`, which copies one expert only.
             config = {**experts.get_config(), "shared_input": False}
             experts = type(experts).from_config(config)

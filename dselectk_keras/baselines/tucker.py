@@ -136,6 +136,7 @@ def tensor_factorization(inputs, tasks, experts, *_, ranks=None):
         ranks,
         experts.activation,
         experts.dropout,
+        activity_regularizer=experts.activity_regularizer,
         dtype=experts.dtype_policy,
     )(inputs[0])
 

@@ -124,7 +124,7 @@ class Experts(ExpertBank):
         return ops.stack(outputs, axis=1)
 
     def parameters(self) -> list[Tensor]:
-        """The weights of the experts, stacked; frozen ones too."""
+        """The parameters of the experts, stacked; frozen ones too."""
         self._check_copies()
         quantized = keras.dtype_policies.QuantizedDTypePolicy
         for layer in all_layers(self.experts[0]):
@@ -135,7 +135,7 @@ class Experts(ExpertBank):
                     f"{layer.dtype_policy.name!r}. Load the model from before "
                     "`quantize`."
                 )
-        groups = zip(*(expert.weights for expert in self.experts), strict=True)
+        groups = zip(*map(_parameters, self.experts), strict=True)
         return [ops.stack([variable.value for variable in each]) for each in groups]
 
     def _check_copies(self):
@@ -170,13 +170,8 @@ class Experts(ExpertBank):
                     f"Received: {layer.name!r} with {layer.activity_regularizer!r}. "
                     "Leave it out."
                 )
-        weights = {id(weight) for weight in expert.weights}
-        for layer in all_layers(expert):
-            # Weights of a frozen layer are parameters that are not trained. Those of a
-            # layer with parts may be of a frozen part.
-            if layer.trainable and len(all_layers(layer)) == 1:
-                weights -= {id(weight) for weight in layer.non_trainable_weights}
-        state = [each.path for each in expert.variables if id(each) not in weights]
+        parameters = {id(weight) for weight in _parameters(expert)}
+        state = [each.path for each in expert.variables if id(each) not in parameters]
         if state:
             raise ValueError(
                 "Experts with a state of their own, such as batch statistics or the "
@@ -261,6 +256,19 @@ class Experts(ExpertBank):
             for layer in all_layers(copy):
                 layer.trainable = True
         return copy
+
+
+def _parameters(expert):
+    """List the weights of an expert without its state, such as batch statistics."""
+    # Weights of a frozen layer are parameters that are not trained. Those of a layer
+    # with parts may be of a frozen part.
+    state = {
+        id(weight)
+        for layer in all_layers(expert)
+        if layer.trainable and len(all_layers(layer)) == 1
+        for weight in layer.non_trainable_weights
+    }
+    return [weight for weight in expert.weights if id(weight) not in state]
 
 
 def _split(inputs):

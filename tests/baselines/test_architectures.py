@@ -69,6 +69,18 @@ def test_ranks_are_those_of_tucker_experts():
     assert make("tensor_factorization", ranks=(3, 1, 1)).layers[1].ranks == (3, 1, 1)
 
 
+@pytest.mark.parametrize("name", ["cross_stitch", "tensor_factorization"])
+def test_the_outputs_of_experts_keep_their_regularizer(name):
+    experts = DenseExperts(2, [5, 3], "relu", activity_regularizer="l2")
+    model = make(name, experts=experts)
+    last = [layer for layer in model.layers if hasattr(layer, "call_slots")][-2]
+    outputs = keras.Model(model.input, last.output)(X)
+    wanted = layers.Activation("linear", activity_regularizer="l2")
+    wanted(outputs)
+    model(X)
+    assert_close([*map(numpy, model.losses)], [*map(numpy, wanted.losses)], rtol=1e-5)
+
+
 COPIES = Experts(layers.Dense(2), 2)
 test_what_needs_dense_experts_is_refused_without = refusals(
     (lambda: make("tensor_factorization", ranks=(1, 1, 3)), "rank 3 for 2 experts"),

@@ -41,6 +41,18 @@ def test_gives_what_the_bank_gives_and_adds_a_penalty_in_training(bank):
     assert_close(float(numpy(penalty)), 0.5 * distance(layer.experts), rtol=1e-5)
 
 
+def test_batch_statistics_are_no_parameters():
+    expert = keras.Sequential([layers.Dense(2), layers.BatchNormalization()])
+    layer = L2Constrained(Experts(expert, 2), 0.5)
+    layer(X)
+    first, second = layer.experts.experts
+    first.layers[1].moving_mean.assign([100.0, 100.0])
+    layer(X, training=True)
+    pairs = zip(first.trainable_weights, second.trainable_weights, strict=True)
+    wanted = sum(np.square(numpy(a) - numpy(b)).sum() for a, b in pairs)
+    assert_close(float(numpy(layer.losses[0])), 0.5 * wanted, rtol=1e-5)
+
+
 @pytest.mark.parametrize("bank", ["dense", "copies"])
 def test_a_step_against_the_penalty_brings_the_networks_together(bank):
     layer = L2Constrained(BANKS[bank](), 0.1)

@@ -155,6 +155,9 @@ def test_a_bank_is_given_own_inputs_and_told_of_training():
     replaced = SoftMoE(DenseExperts(N, [3], "tanh", name="mine")).experts
     assert not replaced.shared_input
     assert (replaced.num_experts, replaced.name) == (N, "mine")
+    # Its weights would be lost.
+    with pytest.raises(ValueError, match="'mine', built already"):
+        SoftMoE(helpers.built(DenseExperts(N, [3], name="mine"), DIM))
     layer = built([layers.Dropout(0.5), layers.Dropout(0.5)])
     assert np.allclose(numpy(layer(X)), numpy(layer(X)))
     assert not np.allclose(numpy(layer(X, training=True)), numpy(layer(X)))

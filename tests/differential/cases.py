@@ -27,7 +27,7 @@ GATES = {
         "",
         "use_bias=True",
         "normalize=True, z_reg=0.1",
-        "weights_regularizer=LoadRegularizer(0.1)",
+        "weights_regularizer=ImportanceRegularizer(0.1, True)",
         f"weights_regularizer={SIMILARITY}",
     ),
     "SoftmaxSelectorGate": ("1, temperature=0.5", "2, entropy_reg=0.1"),

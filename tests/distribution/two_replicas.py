@@ -238,7 +238,7 @@ def penalties(strategy):
     x, found = numbers((6, DIM)), []
     for gate in (
         dk.SoftmaxGate(weights_regularizer=dk.ImportanceRegularizer(0.1)),
-        dk.SoftmaxGate(weights_regularizer=dk.LoadRegularizer(0.1)),
+        dk.SoftmaxGate(weights_regularizer=dk.ImportanceRegularizer(0.1, squared=True)),
         dk.SwitchGate(weights_regularizer=dk.SwitchLoadRegularizer(0.1)),
         dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(0.3, 0.1)),
     ):
