@@ -161,7 +161,7 @@ def example_weights(sample_weight, like):
 
 def used_experts(weights, tolerance):
     """Boolean array of the experts whose weight exceeds the tolerance."""
-    weights = np.asarray(weights)
+    weights = ops.convert_to_numpy(weights)
     if weights.ndim == 0 or weights.shape[-1] == 0:
         raise ValueError(
             "`weights` must have the experts as its last axis, at least one. "

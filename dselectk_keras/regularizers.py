@@ -135,6 +135,12 @@ class EntropyRegularizer(WeightsRegularizer):
 
     def penalty(self, routing: Any, step: Any) -> Tensor:
         """Compute the sum or mean over the examples (see `WeightsRegularizer`)."""
+        if self.target != "selectors":
+            raise ValueError(
+                "The weights of a gate have no bits. Received: a weights_regularizer "
+                f'with target={self.target!r}. Use target="selectors", or the '
+                "argument `entropy_reg` of `DSelectKGate`."
+            )
         return routing.penalty(self, learned_weights(routing), step)
 
 

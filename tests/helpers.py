@@ -98,13 +98,18 @@ def dtype_policy(policy):
 
 @contextlib.contextmanager
 def floatx(dtype):
-    """The default dtype of Keras is another one inside."""
-    before = keras.config.floatx()
-    keras.config.set_floatx(dtype)
-    try:
-        yield
-    finally:
-        keras.config.set_floatx(before)
+    """The default dtype of Keras is another one inside, and so is the dtype policy.
+
+    Keras makes the policy of the default dtype when it is first asked for one.
+    """
+    with dtype_policy(keras.config.dtype_policy()):
+        before = keras.config.floatx()
+        keras.config.set_floatx(dtype)
+        keras.config.set_dtype_policy(dtype)
+        try:
+            yield
+        finally:
+            keras.config.set_floatx(before)
 
 
 def built(layer, size=5, features=None, weights=None):

@@ -13,7 +13,7 @@ from checks import assert_close, assert_equal, dtype_of
 from helpers import dtype_policy, floatx, numpy, refusals
 from keras import ops
 
-from dselectk_keras import metrics
+from dselectk_keras import ChosenGate, metrics
 from dselectk_keras.metrics import (
     MutualInformation,
     SampleEntropy,
@@ -478,6 +478,13 @@ def test_weights_above_the_tolerance_are_counted_along_the_last_axis():
     assert active_experts([0.75, 0.25], tolerance=0.25) == 1
     assert active_experts([0.75, 0.25], tolerance=0.2) == 2
     assert active_experts(np.array([1.0, np.finfo("float32").tiny], "float32")) == 2
+
+
+def test_sets_of_experts_are_counted_in_what_a_gate_returns():
+    gate = ChosenGate(initial_choices=[[0, 1], [1, 2]], num_gates=2)
+    gate.build((None, 4))
+    assert_equal(active_experts(gate.expert_weights()), [2, 2])
+    assert_close(jaccard_index(gate.expert_weights()).related, 1 / 3)
 
 
 def test_a_higher_tolerance_never_counts_more():

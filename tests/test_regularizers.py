@@ -189,6 +189,9 @@ def test_a_gate_sums_or_averages_the_entropy_of_its_weights(make, count):
     x = numbers((5, 3))
     mean = 0.5 * numpy(entropy(gate.expert_weights(x))).sum() / 5
     assert_close(gate.report(x)["penalties"]["weights"], count * mean, rtol=1e-5)
+    bits = EntropyRegularizer(0.5, target="bits")
+    with pytest.raises(ValueError, match=r"no bits.*target='bits'.*`entropy_reg`"):
+        built(make(weights_regularizer=bits), 4, 3).report(x)
 
 
 # Importance.
