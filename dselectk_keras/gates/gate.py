@@ -294,7 +294,14 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         return super().__call__(*arguments, **kwargs)
 
     def build_for(self, experts_shape: Any, *shapes: Any) -> None:
-        """Build the gate, or check that it was built for as many experts."""
+        """Build the gate of a layer, or check that it was built for as many experts."""
+        if self.activity_regularizer is not None:
+            raise ValueError(
+                "A layer asks its gate for weights only, so that the gate's "
+                "`activity_regularizer` has no effect. Received: "
+                f"{self.activity_regularizer!r}. Give it to the layer, or pass a "
+                "`weights_regularizer`."
+            )
         if not self.built:
             self.build(experts_shape, *shapes)
         elif (count := count_experts(experts_shape)) != self.num_experts:

@@ -72,6 +72,20 @@ def test_a_shared_gate_that_was_built_for_other_experts_is_refused():
         cgc(numbers((3, 2)))
 
 
+def test_a_gate_whose_regularizer_would_have_no_effect_is_refused():
+    gate, bank = SoftmaxGate(activity_regularizer="l2"), DenseExperts(2, [4])
+    assert gate(numbers((3, 2, 4)), training=True).shape == (3, 4)
+    assert len(gate.losses) == 1
+    gate = gate.unbuilt_copy()
+    for layer in (
+        MoE(bank, gate),
+        SmearExperts(bank, gate),
+        CGC(bank, SoftmaxGate(), 2, shared_gate=gate),
+    ):
+        with pytest.raises(ValueError, match=r"no effect.*L2.*`weights_regularizer`"):
+            layer(numbers((3, 2)))
+
+
 @pytest.mark.parametrize(
     ("layer", "passes"),
     [
