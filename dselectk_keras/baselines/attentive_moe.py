@@ -82,7 +82,7 @@ class AttentiveMoE(MoE):
         """Compute the weights at inference (see `GatedExperts`)."""
         if not self._is_attentive:
             return super().inference_weights(inputs, router_inputs)
-        _, hidden = self._call_experts(inputs)
+        _, hidden = self._call_experts(inputs, training=False)
         return self.gate.expert_weights(router_inputs._replace(hidden=hidden))
 
     @property

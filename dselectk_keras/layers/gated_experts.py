@@ -163,11 +163,12 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         """Evaluate the experts and combine them, for all positions as one batch."""
         # Keras passes the first mask if there is one tensor, and else the others.
         masks = inputs_mask if mask is None else mask, routing_inputs_mask
-        flat, router_inputs = self._flattened_inputs(inputs, routing_inputs, *masks)
+        tensors = inputs, routing_inputs
+        flat, router_inputs = self._flattened_inputs(*tensors, *masks, training)
         combined = self.combine(flat, router_inputs, training)
         return self.arrange(self.unflatten(combined, inputs))
 
-    def _flattened_inputs(self, inputs, routing_inputs, mask, routing_mask):
+    def _flattened_inputs(self, inputs, routing_inputs, mask, routing_mask, training):
         """Compute the inputs of the experts and of the gate, with zeros as padding."""
         if mask is not None and len(mask.shape) == self.num_routed_axes:
             routing_mask = mask
@@ -175,7 +176,7 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         inputs = paddings[0].clear(inputs)
         if routing_inputs is not None:
             routing_inputs = paddings[1].clear(routing_inputs)
-        router_inputs = self.gate_inputs(inputs, routing_inputs, *paddings)
+        router_inputs = self.gate_inputs(inputs, routing_inputs, *paddings, training)
         flat = self.flatten(inputs)
         valid = router_inputs.valid
         if valid is not None and not isinstance(self.experts, DenseExperts):
@@ -244,6 +245,7 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         routing_inputs: Tensor = None,
         padding: Padding = NO_PADDING,
         routing_padding: Padding = NO_PADDING,
+        training: bool | None = None,
     ) -> RouterInputs:
         """Compute the inputs of the gate; the padding is that of the inputs."""
         if not self.per_example:
@@ -258,7 +260,7 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
             x, x_padding = inputs, padding
         examples = None
         if self.routing_network is not None:
-            x, examples = self.routing_network(x), x
+            x, examples = self.routing_network(x, training=training), x
         elif self.averages_inputs and len(x.shape) > 2:
             x = x_padding.mean(x)
         counted = x_padding if padding.mask is None else padding
@@ -287,7 +289,8 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
             )
         inputs, *rest = as_arguments(inputs, routing_inputs)
         tensors = inputs, *(rest or [None])
-        flat = self._flattened_inputs(*tensors, *map(mask_of, tensors))
+        masks = map(mask_of, tensors)
+        flat = self._flattened_inputs(*tensors, *masks, training=False)
         weights = self.inference_weights(*flat)
         return self.unflatten(weights, inputs)
 

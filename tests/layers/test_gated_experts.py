@@ -72,6 +72,46 @@ def test_a_shared_gate_that_was_built_for_other_experts_is_refused():
         cgc(numbers((3, 2)))
 
 
+class Told(keras.Layer):
+    """Passes inputs on, and notes whether it was called in training."""
+
+    def call(self, inputs, training=None):
+        self.training = training
+        return inputs
+
+
+class Looks(keras.Layer):
+    """Calls a layer in training or not, and asks it for weights then."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def call(self, inputs, training=None):
+        self.layer(inputs, training=training)
+        during = self.layer.routing_network.training
+        self.layer.expert_weights(inputs)
+        return during
+
+
+def test_weights_are_those_of_inference_also_in_a_training_call():
+    layer = MoE(DenseExperts(2, [4]), SoftmaxGate(), True, Told())
+    x = numbers((3, 2))
+    layer.build(x.shape)
+    for training in (True, False):
+        assert Looks(layer)(x, training=training) is training
+        assert layer.routing_network.training is False
+    experts = DenseExperts(2, [8, 4], dropout=0.5)
+    layer = AttentiveMoE(experts, AttentiveGate(), per_example=True)
+    layer(x)
+
+    class Weights(keras.Layer):
+        def call(self, inputs, training=None):
+            return layer.expert_weights(inputs)
+
+    assert_close(Weights()(x, training=True), layer.expert_weights(x))
+
+
 def test_a_gate_whose_regularizer_would_have_no_effect_is_refused():
     gate, bank = SoftmaxGate(activity_regularizer="l2"), DenseExperts(2, [4])
     assert gate(numbers((3, 2, 4)), training=True).shape == (3, 4)
