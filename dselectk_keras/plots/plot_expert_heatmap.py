@@ -82,14 +82,15 @@ def plot_expert_heatmap(
     ax.hlines(bounds[1:-1], 0, num_experts, color="black", linewidth=0.9)
 
     ax.set_xlabel("expert", fontsize=style.FONT)
-    _set_ticks(ax.xaxis, experts, named=expert_names is not None, rotation=90)
+    named = expert_names is not None, task_names is not None
+    _set_ticks(ax.xaxis, experts, range(num_experts), named[0], rotation=90)
     if groups is not None and num_tasks > _MAX_NAMED:
         centers = (bounds[1:] + bounds[:-1]) / 2
         ax.set_yticks(centers, group_labels)
         ax.set_ylabel("task group", fontsize=style.FONT)
     else:
         ax.set_ylabel("task", fontsize=style.FONT)
-        _set_ticks(ax.yaxis, [tasks[i] for i in order], named=task_names is not None)
+        _set_ticks(ax.yaxis, tasks, order, named[1])
     ax.tick_params(labelsize=style.SMALL_FONT, length=0)
     for spine in ax.spines.values():
         spine.set(color=style.TEXT, linewidth=0.6)
@@ -143,12 +144,12 @@ def _group_rows(groups, num_tasks):
     return order, np.concatenate([[0], np.cumsum(sizes)]), [str(x) for x in labels]
 
 
-def _set_ticks(axis, names, named, **text):
+def _set_ticks(axis, names, numbers, named, **text):
     """Show the given names if they fit, else every number or every few numbers."""
-    count = len(names)
+    shown = [names[number] if named else str(number) for number in numbers]
+    count = len(shown)
     if named and count <= _MAX_NAMED:
-        axis.set_ticks(np.arange(count) + 0.5, names, **text)
+        axis.set_ticks(np.arange(count) + 0.5, shown, **text)
         return
-    shown = names if named else range(count)
     stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, count) if count / s <= 16)
-    axis.set_ticks(np.arange(0, count, stride) + 0.5, [*map(str, shown)][::stride])
+    axis.set_ticks(np.arange(0, count, stride) + 0.5, shown[::stride])

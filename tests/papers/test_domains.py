@@ -78,6 +78,14 @@ def test_all_routers_have_weights_to_look_at():
         ]
 
 
+def test_the_accuracy_is_that_of_all_images_though_domains_differ_in_size():
+    domains = np.array([0, 0, 0, 0, 1, 2, 3, 4, 5, 5])
+    hits = np.array([1, 1, 1, 0, 0, 0, 0, 0, 0, 1], bool)
+    found = _comparison._numbers(hits, [], domains)
+    assert found["accuracy"] == 0.4
+    assert found["accuracies"] == [0.75, 0.0, 0.0, 0.0, 0.0, 0.5]
+
+
 def test_pictures_are_whitened_and_have_domains_and_ids(data_dir):
     (train, labels), (test, _) = _comparison.photographs(3, 2, str(data_dir))
     assert train["image"].shape == (18, 16, 16, 3)

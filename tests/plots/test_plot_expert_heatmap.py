@@ -57,6 +57,11 @@ def test_groups_are_gathered_with_a_line_between():
     assert [segment[0][1] for segment in segments] == [2]
 
 
+def test_tasks_without_names_keep_their_numbers_in_groups():
+    ax = plot_expert_heatmap(WEIGHTS, groups=["x", "y", "x"]).axes[0]
+    assert tick_labels(ax.yaxis) == ["0", "2", "1"]
+
+
 def test_many_tasks_are_labelled_by_group():
     weights = np.tile(np.eye(4), (32, 1))
     figure = plot_expert_heatmap(weights, groups=np.arange(128) // 16)
