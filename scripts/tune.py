@@ -76,11 +76,6 @@ def tune(options):
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     run, space = set_fields(TrainingRun(), options.set), options.space
     _check_fields(run, space, options)
-    if options.sampler == "gp":
-        sampler = optuna.samplers.GPSampler(seed=options.seed, n_startup_trials=4)
-    else:
-        grid = {name: _texts(values) for name, values in space.items()}
-        sampler = optuna.samplers.GridSampler(grid, seed=options.seed)
     retry = optuna.storages.RetryHeartbeatStaleTrialCallback(MAX_RETRIES)
     options.folder.mkdir(parents=True, exist_ok=True)
     url = options.storage or f"sqlite:///{options.folder.resolve()}/study.db"
@@ -94,11 +89,11 @@ def tune(options):
             grace_period=GRACE,
             heartbeat_stale_trial_callback=retry,
         ),
-        sampler=sampler,
         pruner=getattr(optuna.pruners, options.pruner)(),
         study_name=options.folder.name,
         load_if_exists=True,
     )
+    study.sampler = _sampler(optuna, space, options, len(study.trials))
     config = {"run": run.config, "space": space, "sampler": options.sampler}
     config |= {"binary": options.binary, "at_most": options.at_most}
     # Studies from before have no table.
@@ -145,6 +140,18 @@ def tune(options):
 def _reading(options):
     """How a table is read and split."""
     return {name: getattr(options, name) for name in OF_TABLES[1:]}
+
+
+def _sampler(optuna, space, options, done):
+    """A sampler for a study that has so many trials."""
+    import numpy as np
+
+    if options.sampler == "grid":
+        grid = {name: _texts(values) for name, values in space.items()}
+        return optuna.samplers.GridSampler(grid, seed=options.seed)
+    # The first settings are drawn: others than before if a study is continued.
+    (seed,) = np.random.SeedSequence([options.seed, done]).generate_state(1).tolist()
+    return optuna.samplers.GPSampler(seed=seed, n_startup_trials=4)
 
 
 def _check_fields(run, space, options):

@@ -303,6 +303,12 @@ def test_a_gaussian_process_searches_between_the_values(search, trainings):
     assert {run.gate for run in trainings.runs} == {"softmax"}
 
 
+def test_a_gaussian_process_that_is_continued_draws_other_settings(search, trainings):
+    for count in (1, 2, 3):
+        search("--sampler", "gp", "--trials", count, space='{"gamma": [1.0, 3.0]}')
+    assert len({run.gamma for run in trainings.runs}) == 3
+
+
 def test_a_bad_run_is_pruned_and_an_error_is_kept(search, trainings, monkeypatch):
     class WorseThanOne(optuna.pruners.BasePruner):
         def prune(self, study, trial):
