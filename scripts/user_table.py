@@ -54,11 +54,15 @@ def read_columns(path, targets, drop=(), split_by=None, test=None):
     columns = {}
     for name, column in frame.items():
         plain = _plain(column)
-        columns |= (
-            {name: plain}
-            if name in targets
-            else _features(name, column, plain, name in row_numbers)
-        )
+        found = {name: plain}
+        if name not in targets:
+            found = _features(name, column, plain, name in row_numbers)
+        if same := [each for each in found if each != name and each in frame]:
+            raise ValueError(
+                f"The dates of the column {name!r} become columns that must have new "
+                f"names. Received: there is a column {same[0]!r}. Rename one of them."
+            )
+        columns |= found
     if len(columns) == len(targets):
         raise ValueError(f"{path} must have columns beside the targets.")
     return pd.DataFrame(columns, index=frame.index), targets

@@ -92,6 +92,17 @@ def test_dates_become_days_month_and_weekday(tmp_path, capsys, dates, month):
     assert f"day: dates, such as {dates[0]} for 05 January 2020." in shown
 
 
+@pytest.mark.parametrize("head", ["day_days,day,y", "day,y,day_month"])
+def test_columns_made_of_dates_do_not_replace_others(tmp_path, head):
+    cell = {"day": "2020-01-05"}
+    rows = "".join(
+        ",".join(cell.get(name, str(i)) for name in head.split(",")) + "\n"
+        for i in range(3)
+    )
+    with pytest.raises(ValueError, match=r"'day' become.*there is a column 'day_"):
+        read(tmp_path / "t.csv", f"{head}\n{rows}")
+
+
 def test_dates_that_do_not_exist_are_named(tmp_path):
     rows = "".join(f"2020-02-{day},1\n" for day in (1, 2, 31))
     with pytest.raises(
