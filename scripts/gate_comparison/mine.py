@@ -35,6 +35,10 @@ TABLE = """\
 Test error over the mean of random choices, and multiplications for one task over those
 of a softmax gate, which needs all experts:"""
 
+HOW = """\
+Draws: {draws}, each of {parts[0]:,} rows for training, {parts[1]:,} for validation and
+{parts[2]:,} for test, of the {rows:,} rows of the table."""
+
 SAVED = """\
 **Saved by choosing by fit:** {saved:.0%} of the multiplications for a task, with
 {error:.2f} times the error of softmax."""
@@ -81,7 +85,9 @@ def answer(path, targets, draws, folder, epochs=30, own=None):
     style.save_figure(draw(rows), picture, dpi=150)
     answered, *others = sentences(rows, list(y), best)
     title, shown = f"# {pathlib.Path(path).name}", f"![Test errors.]({picture.name})"
-    parts = [title, *own_gates.sentences(rows), answered, shown, *others]
+    sizes = [len(x) for x, _ in tables[0].splits]
+    how = HOW.format(draws=draws, parts=sizes, rows=len(frame))
+    parts = [title, *own_gates.sentences(rows), answered, shown, *others, how]
     write_whole(page, "\n\n".join(parts) + "\n")
     return page, "\n\n".join(parts)
 

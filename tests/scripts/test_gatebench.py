@@ -898,6 +898,10 @@ def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys, ow
     assert "experts may matter (more `--draws` than 1 may say it) here" in text
     assert "nan" not in text
     assert "| Top-k, noisy | " in text
+    assert " ".join(text.split()).endswith(
+        "Draws: 1, each of 30 rows for training, 10 for validation and 10 for test, of "
+        "the 50 rows of the table."
+    )
     assert (tmp_path / "mine.png").exists()
     assert f"Written to {tmp_path / 'mine.md'}." in capsys.readouterr().out
 
