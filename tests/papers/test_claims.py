@@ -1,11 +1,15 @@
 """Claims of the papers are judged, on runs that are made up."""
 
+from pathlib import Path
+
 import pytest
 
 from experiments import Results, Run
 from experiments.results import NotRunError
 from papers import EXPERIMENTS
 from papers.mmoe._census import needs_searches
+
+ROOT = Path(__file__).parents[2]
 
 
 def made_up(name, runs, preset="cpu"):
@@ -141,3 +145,13 @@ def test_what_is_decided_needs_no_search():
     judged = experiment.is_above(results, ["MMoE"], ["OMoE"], slack=1.0)
     assert needs_searches(results, judged) == judged
     assert judged.holds is True
+
+
+def test_times_of_serving_are_beside_the_operations_of_the_models_that_are_timed():
+    # Those of the preset `paper`: 8 experts of 64 units behind 256, and two gates.
+    shared = 20 * 256 + 256 * 64 + 2 * 64
+    mixed = 20 * 256 + 8 * 256 * 64 + 2 * 256 * 8 + 2 * 64
+    timed = EXPERIMENTS["mmoe-table3"].presets()["paper"]
+    assert timed.kernels("MMoE") == mixed / shared
+    page = (ROOT / "docs/reproduction/mmoe-table3.md").read_text(encoding="utf-8")
+    assert page.count(f"it has {mixed / shared:.1f} times the multiplications") == 3
