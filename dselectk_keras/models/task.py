@@ -209,7 +209,9 @@ def group_tasks(tasks: Sequence[Task]) -> dict[str, list[int]]:
         text = "_".join(names if len(names) <= 3 else (names[0], "to", names[-1]))
         # TensorFlow wants plain letters.
         label = re.sub(r"[^a-zA-Z0-9]+", "_", text).strip("_")
-        groups[label if label and label not in groups else str(number)] = indices
+        label = label if label and label not in groups else str(number)
+        # A task may have a number for a name.
+        groups[f"group_{number}" if label in groups else label] = indices
     return groups
 
 

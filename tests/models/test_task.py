@@ -35,6 +35,11 @@ def test_tasks_are_alike_if_name_and_weight_alone_differ():
     assert [*groups.values()] == [[0, 6], *([i] for i in range(1, 6))]
 
 
+def test_no_group_is_lost_where_names_are_numbers_or_have_no_plain_letters():
+    tasks = [Task("1"), Task("点击", "binary"), Task("评分", tower=(2,))]
+    assert sorted(group_tasks(tasks).values()) == [[0], [1], [2]]
+
+
 def test_the_config_rebuilds_the_task_with_settings_that_keras_leaves_out():
     loss = keras.losses.SparseCategoricalCrossentropy(ignore_class=2)
     metrics = ("mse", keras.metrics.AUC(name="area"))
