@@ -189,7 +189,7 @@ def _check_gate(options, arguments, parser: argparse.ArgumentParser):
     from experiments import TrainingRun
 
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
-    names = "architecture", "gate"
+    names = "architecture", "gate", "data", "units"
     try:
         run = TrainingRun(**{name: options[name] for name in names})
     except ValueError as error:
@@ -198,6 +198,8 @@ def _check_gate(options, arguments, parser: argparse.ArgumentParser):
     if not run.has_gate:
         why = f"for gates, of which this has none: --architecture {run.architecture}."
     not_used = [f"--{name.replace('_', '-')}" for name in run.unused]
+    if options["table"] and not run.has_gate:
+        not_used.append("--num-experts")
     refuse(parser, arguments, not_used, why)
 
 

@@ -166,6 +166,8 @@ def _check_fields(run, space, options):
     unused = {"data", "data_options"} if options.table else set()
     if not {"gate", "architecture"} & space.keys():
         unused |= {*run.unused}
+        if options.table and not run.has_gate:
+            unused.add("num_experts")
     given = space.keys() | {text.partition("=")[0] for text in options.set}
     if lost := sorted(given & unused):
         raise ValueError(

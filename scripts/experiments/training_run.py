@@ -154,7 +154,10 @@ class TrainingRun:
     def unused(self):
         """The names of fields that the architecture, or the gate, does not read."""
         if not self.has_gate:
-            return OF_GATES
+            # A shared bottom for synthetic data is as wide as so many experts.
+            bottom = self.data, self.architecture, self.units
+            reads_number = bottom == ("synthetic_moe", "shared_bottom", None)
+            return OF_GATES if reads_number else (*OF_GATES, "num_experts")
         kind = gates.GATES[self.gate]
         reads = {
             "num_nonzeros": "num_nonzeros" in argument_names(kind),

@@ -97,6 +97,14 @@ def test_train_writes_a_run_and_says_where(tmp_path, capsys):
         (["--gate", "softmax", "--decide-by", "1"], "--decide-by is for other gates"),
         (["--architecture", "shared_bottom", "--gate", "top_k"], "--gate is for gates"),
         (["--architecture=single_task", "--per-example"], "--per-example is for gates"),
+        (
+            ["--architecture=single_task", "--num-experts", "4"],
+            "--num-experts is for gates",
+        ),
+        (
+            ["--architecture=shared_bottom", "--units", "8", "--num-experts=4"],
+            "--num-experts is for gates",
+        ),
         (["--targets", "click"], "--targets is for a --table."),
     ],
 )

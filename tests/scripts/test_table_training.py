@@ -166,6 +166,10 @@ def test_labels_and_numbers_are_read(tmp_path):
             "numbers or dates without gap",
         ),
         (["--targets", "married", "--gate", "softmax", "--gamma", "2"], "other gates"),
+        (
+            ["--architecture", "shared_bottom", "--num-experts", "4"],
+            "--num-experts is for gates",
+        ),
     ],
 )
 def test_what_cannot_be_trained_ends_with_a_message(tmp_path, capsys, arguments, text):

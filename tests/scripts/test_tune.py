@@ -248,6 +248,7 @@ def test_values_may_be_lists_objects_or_null(search, trainings):
         (["architecture=smear", "gate=switch"], {"units": [[4]]}, "num_nonzeros would"),
         (["architecture=shared_bottom"], {"epochs": [1]}, "num_nonzeros would do noth"),
         (["--table", "t", "--targets", "y"], {"data": ["mnist"]}, "data would do noth"),
+        (["architecture=single_task"], {"num_experts": [2]}, "num_experts, num_nonz"),
         (["--targets", "y"], {"gamma": [1.0]}, "--targets is for a --table."),
         (["--drop", "y"], {"gamma": [1.0]}, "--drop is for a --table."),
     ],
