@@ -33,12 +33,15 @@ def main(arguments=None):
     if options.quick:
         os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)
     os.environ["KERAS_BACKEND"] = options.backends[0]
-    from benchmarks import WORKLOADS
+    from benchmarks import FORMS, WORKLOADS
     from benchmarks.report import write_page
 
     check_names("workload", options.workloads or [], WORKLOADS)
-    for backend in options.backends:
-        todo = parts(backend, options)
+    check_names("form", options.forms or [], FORMS)
+    todos = {backend: parts(backend, options) for backend in options.backends}
+    if not any(todos.values()):
+        sys.exit("Nothing to measure: the other code has other workloads or backends.")
+    for backend, todo in todos.items():
         for number, part in enumerate(todo, start=1):
             print(f"{backend}, {number} of {len(todo)}: {' '.join(part)}", flush=True)
             environment = {**os.environ, "KERAS_BACKEND": backend}

@@ -219,6 +219,18 @@ def test_every_part_runs_in_a_process_of_its_own():
     assert parts("tensorflow", *others) == [["other", "release", "W2"]]
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (["--forms", "bnak"], "There is no form 'bnak'. Known: "),
+        (["--release", "a", "--workloads", "W3"], "Nothing to measure: the other code"),
+    ],
+)
+def test_what_would_measure_nothing_is_refused(given, text):
+    with pytest.raises(SystemExit, match=text):
+        benchmark.main([*given, "--backends", keras.backend.backend()])
+
+
 def test_a_part_keeps_its_result_and_no_folder(tmp_path, result, monkeypatch):
     monkeypatch.setattr(
         "benchmarks.measure.check_forms", lambda workload: {"list": 0.0}
