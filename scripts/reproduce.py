@@ -93,7 +93,7 @@ def main(arguments=None):
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "scripts/reproduce.py", *without_data_dir(given)])
     if options.check:
-        return check(chosen, label, root)
+        return check(chosen, options.together, label, root)
     run(chosen, options, label, root, site, command)
     write_index(known, options, gates, label, root, site)
     return 0
@@ -147,7 +147,7 @@ def run(chosen, options, label, root, site, command):
             print(f"Written to {pages.write_page(results, site)}.")
 
 
-def check(chosen, label, root):
+def check(chosen, together, label, root):
     """Run experiments anew, keep nothing, and compare their means with what is kept."""
     from experiments import Results, reproduce
 
@@ -156,7 +156,8 @@ def check(chosen, label, root):
         if not experiment.tolerances:
             sys.exit(f"{name} does not say by how much its numbers may differ.")
         kept = Results(experiment, label, root)
-        lines += reproduce(experiment, preset=label).drifted(kept)
+        again = reproduce(experiment, preset=label, together=together)
+        lines += again.drifted(kept)
     if lines:
         sys.exit("\n".join(["Some means differ from those committed:", *lines]))
     return 0
@@ -236,8 +237,11 @@ def parse(arguments):
     add("--out", help="folder of the results, in docs/ or build/ if left out")
     add("--pages", help="folder of the pages, in docs/ or build/ if left out")
     options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if options.check:
+        why = "not for --check, which keeps nothing."
+        refuse(parser, given, ["--fresh", "--dry-run", "--pages"], why)
     if options.pages_only:
-        given = sys.argv[1:] if arguments is None else arguments
         why = "not for --pages-only, which runs nothing."
         refuse(parser, given, ["--fresh", "--together", "--dry-run", "--check"], why)
     return options

@@ -71,9 +71,12 @@ def parse(arguments):
     add("--dry-run", action="store_true", help="say what the runs cost, run nothing")
     add("--pages-only", action="store_true", help="write the page, run nothing")
     options = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
     if options.dry_run:
-        given = sys.argv[1:] if arguments is None else arguments
         refuse(parser, given, ["--pages-only", "--fresh"], "not for --dry-run.")
+    if options.pages_only:
+        not_used = ["--problems", "--draws", "--data-dir", "--fresh"]
+        refuse(parser, given, not_used, "not for --pages-only, which trains nothing.")
     return options
 
 

@@ -625,6 +625,12 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
     assert len(reported()) == len(first)
 
 
+def test_a_page_alone_refuses_what_it_would_not_read(capsys):
+    with pytest.raises(SystemExit):
+        routerbench.main(["--pages-only", "--draws", "2"])
+    assert "--draws is not for --pages-only" in capsys.readouterr().err
+
+
 @needs_jax
 def test_copies_are_trained_as_each_alone():
     # XLA compiles a program that trains and one that tests, which takes seconds.
