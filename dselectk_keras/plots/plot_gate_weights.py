@@ -60,6 +60,8 @@ def plot_gate_weights(
             "`ax` holds one panel. Received weights of "
             f"{len(panels)} tasks. Choose one with weights[:, 0], or omit `ax`."
         )
+    if highlight is not None:
+        highlight = check_indices("highlight", highlight, panels[0].shape[1])
     highlights = [_choose_highlighted(panel, highlight) for panel in panels]
     styles = _line_styles(highlights)
 
@@ -143,7 +145,7 @@ def _choose_highlighted(weights, highlight):
     """Ascending indices of the experts to colour in one panel."""
     num_experts = weights.shape[1]
     if highlight is not None:
-        return sorted({*check_indices("highlight", highlight, num_experts)})
+        return sorted({*highlight})
     final = np.nan_to_num(weights[-1])
     largest = np.argsort(-final, kind="stable")[: len(style.COLORS)]
     return sorted(int(e) for e in largest if final[e] >= 0.5 / num_experts)

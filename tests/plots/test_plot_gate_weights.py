@@ -106,6 +106,13 @@ def test_highlight_names_the_experts_asked_for():
     assert labels(figure.axes[0]) == names
 
 
+def test_an_iterator_highlights_experts_in_all_panels():
+    weights = np.stack([weights_to(0.7, 0.3, 0.0)] * 2, axis=1)
+    figure = plot_gate_weights(STEPS, weights, highlight=iter([0]))
+    for ax in figure.axes:
+        assert labels(ax) == ["expert 0", "2 others"]
+
+
 def test_labels_of_equal_weights_do_not_overlap():
     figure = plot_gate_weights(STEPS, weights_to(*[0.125] * 8), highlight=range(8))
     figure.canvas.draw()
