@@ -145,10 +145,11 @@ class DSelectKGate(SelectorGate):
         """Compute the product over the bits of each code, for its owner."""
         if not (self._assign and self._has_unreachable):
             return selector_product(codes, self.num_experts)
-        owners = ops.convert_to_tensor(self._owners, "int")[:, None]
-        owned = owners == ops.arange(self.num_experts, dtype=owners.dtype)
         products = selector_product(codes, len(self._owners))
-        return ops.matmul(products, ops.cast(owned, "float32"))
+        # No matrix product, of which GPUs round the factors.
+        owners = ops.convert_to_tensor(self._owners, "int")
+        owned = ops.segment_sum(ops.moveaxis(products, -1, 0), owners, self.num_experts)
+        return ops.moveaxis(owned, 0, -1)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the entropy and reachability terms."""

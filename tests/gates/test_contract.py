@@ -109,6 +109,7 @@ def test_experts_come_as_a_list_or_as_one_tensor(case, look, num_gates):
     assert_mixes(case.make(num_gates=num_gates), look, num_gates, (3,))
 
 
+@pytest.mark.usefixtures("full_precision")
 @pytest.mark.parametrize("look", [None, "x"], ids=["static", "x"])
 @one_and_several
 @pytest.mark.parametrize("trailing", [(), (2, 3)])
