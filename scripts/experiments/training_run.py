@@ -109,6 +109,14 @@ class TrainingRun:
             check_count(name, count)
         if self.has_gate:
             check_settings(self.gate, self.gate_options)
+            fields = {"num_nonzeros": "num_nonzeros"}
+            if self.gate == "dselect_k":
+                fields |= {"gamma": "gamma", "entropy_reg": "entropy"}
+            if twice := [fields[name] for name in self.gate_options if name in fields]:
+                raise ValueError(
+                    "`gate_options` must not have what is a field of its own. "
+                    f"Received: {', '.join(twice)}. Set the fields in its place."
+                )
         if self.has_gate and self.gate == "reinforce":
             raise ValueError(
                 "A `ReinforceGate` learns from the losses of the examples, in a "
@@ -147,8 +155,7 @@ class TrainingRun:
         # In some architectures each task also has its own experts.
         own = 1 if self.architecture in ("cgc", "ple") else 0
         own = self.architecture_options.get("num_task_experts", own)
-        chosen = self.gate_options.get("num_nonzeros", self.num_nonzeros)
-        return chosen, self._num_experts(num_tasks) + own
+        return self.num_nonzeros, self._num_experts(num_tasks) + own
 
     @property
     def unused(self):

@@ -134,7 +134,12 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path)
             "'top_k' are: num_nonzeros, noise, .*seed. Received: 'gama'",
         ),
         ({"gate": "random", "num_nonzeros": 0}, "positive integer. .*num_nonzeros=0"),
-        ({"gate_options": {"num_nonzeros": 0.5}}, "integer. .*num_nonzeros=0.5"),
+        ({"num_nonzeros": 0.5}, "integer. .*num_nonzeros=0.5"),
+        ({"gate_options": {"num_nonzeros": 2}}, "of its own. Received: num_nonzeros."),
+        (
+            {"gate": "dselect_k", "gate_options": {"entropy_reg": 1.0, "gamma": 2.0}},
+            "Received: entropy, gamma. Set the fields",
+        ),
         (
             {"gate": "top_k", "data": "grouped_tasks", "num_nonzeros": 9},
             "at most the number of experts, 8. Received: num_nonzeros=9",
@@ -155,7 +160,7 @@ def test_what_no_run_can_have_is_refused_before_any_work(setting, text):
     [
         ({}, (4, 32)),
         ({"data": "grouped_tasks", "gate": "top_k", "num_nonzeros": 2}, (2, 8)),
-        ({"num_experts": 4, "gate_options": {"num_nonzeros": 3}}, (3, 4)),
+        ({"num_experts": 4, "num_nonzeros": 3}, (3, 4)),
         ({"data": "grouped_tasks", "architecture": "cgc"}, (4, 9)),
         ({"gate": "softmax"}, None),
         ({"architecture": "shared_bottom", "num_nonzeros": 99}, None),
