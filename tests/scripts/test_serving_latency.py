@@ -62,6 +62,6 @@ def test_separate_networks_have_twice_the_multiplications():
     experiment = table3.Table3.presets()["paper"]
     # 20 x 256 x 64, and two towers: two networks, but for the towers.
     shared = 20 * 256 + 256 * 64 + 2 * 64
-    assert table3.multiplications(experiment.model(table3.SHARED)) == shared
+    assert table3.count_kernels(experiment.model(table3.SHARED)) == shared
     ratio = experiment.operations(table3.L2)
     assert ratio == pytest.approx((2 * shared - 2 * 64) / shared)
