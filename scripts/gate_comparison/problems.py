@@ -285,7 +285,7 @@ def _star(score):
     )
 
 
-def _long(load, **options):
+def _long(load, rates=RATES, **options):
     """A problem with 5,000 steps and many examples; no weight decay is tried."""
     return Problem(
         "5,000 steps",
@@ -295,7 +295,7 @@ def _long(load, **options):
         batch_size=100,
         draws=3,
         few=True,
-        rates=RATES,
+        rates=rates,
         decays=(0.0,),
         later=True,
         **options,
@@ -397,7 +397,9 @@ NAMELESS = {
         generated("synthetic_moe", 100_000, num_tasks=32), num_nonzeros=4, units=4
     ),
     "32 tasks, 4 groups, long": _long(_groups(100_000, num_tasks=32, num_groups=4)),
-    "recommender, long": _long(generated("recommender_sim", 100_000), tower=(8,)),
+    "recommender, long": _long(
+        generated("recommender_sim", 100_000), (0.001, *RATES), tower=(8,)
+    ),
 }
 PROBLEMS = {
     name: dataclasses.replace(problem, name=name) for name, problem in NAMELESS.items()
