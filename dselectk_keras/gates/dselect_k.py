@@ -1,5 +1,6 @@
 """The DSelect-k gate."""
 
+import itertools
 from typing import Any
 
 import keras
@@ -107,6 +108,8 @@ class DSelectKGate(SelectorGate):
         self.num_bits = (self.num_experts - 1).bit_length()
         self._has_unreachable = self.num_experts != 2**self.num_bits
         self._owners = self._draw_owners()
+        if self._assign:
+            self._owned = self._codes_by_owner()
         z_initializer = self.z_initializer or self._draw_bits
         w_initializer = self.w_initializer or "random_uniform"
         shape = (*self.gate_shape, self.num_nonzeros, 1)
@@ -145,11 +148,11 @@ class DSelectKGate(SelectorGate):
         """Compute the product over the bits of each code, for its owner."""
         if not (self._assign and self._has_unreachable):
             return selector_product(codes, self.num_experts)
+        # Sums, and no matrix product, of which GPUs round the factors.
         products = selector_product(codes, len(self._owners))
-        # No matrix product, of which GPUs round the factors.
-        owners = ops.convert_to_tensor(self._owners, "int")
-        owned = ops.segment_sum(ops.moveaxis(products, -1, 0), owners, self.num_experts)
-        return ops.moveaxis(owned, 0, -1)
+        products = ops.pad(products, [(0, 0)] * (len(products.shape) - 1) + [(0, 1)])
+        owned = ops.convert_to_tensor(self._owned, "int")
+        return ops.sum(ops.take(products, owned, axis=-1), axis=-2)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
         """Compute the entropy and reachability terms."""
@@ -191,3 +194,10 @@ class DSelectKGate(SelectorGate):
             seeds = [n, *([] if self.seed is None else [self.seed])]
             others = np.random.default_rng(seeds).integers(n, size=spare)
         return (*range(n), *others.tolist())
+
+    def _codes_by_owner(self):
+        """List the codes of each expert in a column, padded by one beyond the last."""
+        columns: list = [[] for _ in range(self.num_experts)]
+        for code, owner in enumerate(self._owners):
+            columns[owner].append(code)
+        return (*itertools.zip_longest(*columns, fillvalue=len(self._owners)),)
