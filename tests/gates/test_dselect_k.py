@@ -223,6 +223,16 @@ def test_assigned_codes_make_the_weights_sum_to_one(num_experts, per_example):
     assert gate.report(*inputs)["penalties"] == {}
 
 
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX prints programs.")
+def test_codes_get_their_owners_without_a_product_whose_factors_a_gpu_rounds():
+    import jax
+
+    gate = built(20, 3, unreachable="assign")
+    program = str(jax.make_jaxpr(gate.compute_selectors)(numbers((1, 1, 3, 5))))
+    assert "gather" in program
+    assert "dot_general" not in program
+
+
 def test_every_code_belongs_to_one_expert_and_experts_keep_their_own():
     def owners(num_experts, codes, **settings):
         z = np.where(binary_codes(codes), 9.0, -9.0)[:, None]
