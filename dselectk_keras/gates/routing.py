@@ -2,9 +2,11 @@
 
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
-from dselectk_keras.distribution import num_replicas
+from dselectk_keras._keras import kept_losses
+from dselectk_keras.distribution import num_replicas, sum_over_replicas
 from dselectk_keras.gates._dispatch import dispatch
 from dselectk_keras.ops import mix, unstack
 from dselectk_keras.utils import Tensor
@@ -160,3 +162,11 @@ class Routing(NamedTuple):
             return value / self.num_examples()
         # Keras averages over the replicas.
         return value * num_replicas()
+
+
+def sum_in_call(layer: keras.Layer, value: Tensor) -> Tensor:
+    """Sum a value over the replicas of `tf.distribute`, in a call of a layer."""
+    if num_replicas() == 1:
+        return value
+    with kept_losses(layer):
+        return sum_over_replicas(value)

@@ -7,15 +7,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras._keras import kept_losses
-from dselectk_keras.distribution import num_replicas, sum_over_replicas
 from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
 from dselectk_keras.gates.given_weights import check_expert_weights, log_weights
 from dselectk_keras.gates.inputs import check_enough_experts
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
-from dselectk_keras.gates.routing import Routing
+from dselectk_keras.gates.routing import Routing, sum_in_call
 from dselectk_keras.ops import (
     first_largest,
     keep_top_k,
@@ -223,10 +221,7 @@ class TopKGate(LogitGate):
 
     def _balance(self, routing):
         """Change the bias."""
-        load = ops.sum(routing.only_valid(routing.load), axis=0)
-        if num_replicas() > 1:
-            with kept_losses(self):
-                load = sum_over_replicas(load)
+        load = sum_in_call(self, ops.sum(routing.only_valid(routing.load), axis=0))
         # Not the mean, whose rounding would unbalance equal loads.
         total = ops.sum(load, axis=-1, keepdims=True)
         change = ops.sign(total - self.num_experts * load)

@@ -7,17 +7,12 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import kept_losses
-from dselectk_keras.distribution import (
-    is_model_parallel,
-    is_on_cpu,
-    num_replicas,
-    sum_over_replicas,
-)
+from dselectk_keras.distribution import is_model_parallel, is_on_cpu
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.record import record_call
+from dselectk_keras.gates.routing import sum_in_call
 from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.ops import put_side_by_side
 from dselectk_keras.utils import Tensor, add_counter, check_flags
@@ -187,9 +182,7 @@ class MoE(GatedExperts):
             )
             mixture = self.summed(mixture)
             if dropped is not None:
-                if num_replicas() > 1:
-                    with kept_losses(self):
-                        dropped = sum_over_replicas(dropped)
+                dropped = sum_in_call(self, dropped)
                 # It stops at the largest integer of 32 bits.
                 left = (2**31 - 1) - self.num_dropped
                 self.num_dropped.assign_add(ops.minimum(dropped, left))
