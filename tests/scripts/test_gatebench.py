@@ -34,9 +34,7 @@ from dselectk_keras import DenseExperts, Task, TopKGate
 from experiments import Job, files
 
 COMMITTED = pathlib.Path(__file__).parents[2] / "docs" / "gatebench"
-needs_jax = pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="the runs are one program of JAX"
-)
+needs_jax = pytest.mark.backends("jax", reason="the runs are one program of JAX")
 
 
 @pytest.mark.backend_independent

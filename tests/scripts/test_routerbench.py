@@ -22,9 +22,7 @@ from experiments import Job
 GATES = np.array([[[0.5], [0.5]], [[0.8], [0.2]]], "float32")
 LOSSES = np.array([[[0.0], [1.0]], [[2.0], [1.0]]], "float32")
 LOG_GATES, EACH = map(ops.convert_to_tensor, (np.log(GATES), LOSSES))
-needs_jax = pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="the runs are one program of JAX"
-)
+needs_jax = pytest.mark.backends("jax", reason="the runs are one program of JAX")
 
 
 @pytest.mark.parametrize(
@@ -567,7 +565,7 @@ def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys):
     assert f"Written to {tmp_path / 'routers.md'}." in capsys.readouterr().out
 
 
-@pytest.mark.backend_independent
+@needs_jax
 def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
     def train(problem, arm, tables, jobs, stages):
         # The larger rate is better, but on the draw of the trials.
