@@ -16,7 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # in golden gradients that are differences of nearly equal sums.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    from command_line import COMPILE_FAST
+    from common.command_line import COMPILE_FAST
 
     # Each worker keeps to one core: threads of several would fight for them.
     for name in (
@@ -69,19 +69,19 @@ WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
 BACKEND_INDEPENDENT = (
     "datasets/",
     "docs/",
-    "experiments/test_scores.py",
-    "experiments/test_compare.py",
-    "experiments/test_files.py",
-    "experiments/test_judging.py",
-    "experiments/test_pages.py",
-    "experiments/test_reproduce.py",
-    "experiments/test_search.py",
-    "experiments/test_set_fields.py",
-    "papers/data/",
-    "papers/test_copied_experts.py",
-    "papers/test_coverage.py",
-    "papers/test_domains.py",
-    "papers/test_pages.py",
+    "common/test_scores.py",
+    "research/engine/test_compare.py",
+    "common/test_files.py",
+    "research/engine/test_judging.py",
+    "research/engine/test_pages.py",
+    "research/engine/test_reproduce.py",
+    "research/engine/test_search.py",
+    "common/test_set_fields.py",
+    "research/papers/data/",
+    "research/papers/test_copied_experts.py",
+    "research/papers/test_coverage.py",
+    "research/papers/test_domains.py",
+    "research/papers/test_pages.py",
     "plots/",
     "scripts/test_reproduce.py",
     "scripts/test_table_training.py",
@@ -95,13 +95,13 @@ BACKEND_INDEPENDENT = (
 # `..._on_every_backend`.
 ON_TORCH = (
     "docs/test_call_path.py",
-    "papers/test_copied_experts.py::test_the_copied_form_is_timed",
+    "research/papers/test_copied_experts.py::test_the_copied_form_is_timed",
     "scripts/test_reproduce.py::test_gates_of_a_module_are_compared",
-    "studies/test_census.py",
-    "studies/test_collapse.py",
-    "studies/test_demo.py",
-    "studies/test_libraries.py",
-    "studies/test_ranking.py",
+    "research/studies/test_census.py",
+    "research/studies/test_collapse.py",
+    "research/studies/test_demo.py",
+    "research/studies/test_libraries.py",
+    "research/studies/test_ranking.py",
 )
 # Tests that take long come first, so that no worker runs one alone at the end.
 LONGEST = (
@@ -109,12 +109,12 @@ LONGEST = (
     "models/test_export.py",
     "distribution/",
     "scripts/",
-    "studies/",
+    "research/studies/",
     "test_wheel.py",
     "test_toy_gate.py",
-    "papers/test_experiments.py",
+    "research/papers/test_experiments.py",
     "test_readme.py",
-    "benchmark/",
+    "research/speed/",
 )
 
 
@@ -122,10 +122,14 @@ def backends_of(item, place):
     """The backends of a test, and why: by its marker, or by `ON_TORCH`; else all."""
     if marker := item.get_closest_marker("backends"):
         return marker.args, marker.kwargs.get("reason", RESEARCH)
-    everywhere = item.name.partition("[")[0].endswith("on_every_backend")
-    if f"{place}::{item.name}".startswith(ON_TORCH) and not everywhere:
-        return ("torch",), RESEARCH
-    return BACKENDS, ""
+    if is_everywhere(item) or not f"{place}::{item.name}".startswith(ON_TORCH):
+        return BACKENDS, ""
+    return ("torch",), RESEARCH
+
+
+def is_everywhere(item):
+    """Check whether the name of a test says that it runs on every backend."""
+    return item.name.partition("[")[0].endswith("on_every_backend")
 
 
 def pytest_collection_modifyitems(items):
@@ -137,13 +141,12 @@ def pytest_collection_modifyitems(items):
 
     for item in items:
         backends, reason = backends_of(item, place(item))
-        everywhere = item.name.partition("[")[0].endswith("on_every_backend")
+        listed = place(item).startswith(BACKEND_INDEPENDENT)
         if keras.backend.backend() not in backends:
             reason = f"{ELSEWHERE}{' or '.join(backends)}: {reason}"
             item.add_marker(pytest.mark.skip(reason=reason))
-        elif backends == BACKENDS and not everywhere:
-            if place(item).startswith(BACKEND_INDEPENDENT):
-                item.add_marker(pytest.mark.backend_independent)
+        elif backends == BACKENDS and listed and not is_everywhere(item):
+            item.add_marker(pytest.mark.backend_independent)
     items.sort(key=lambda item: not place(item).startswith(LONGEST))
 
 

@@ -15,6 +15,7 @@ from helpers import numbers, numpy
 
 pytestmark = pytest.mark.backend_independent
 X = numbers((10, 3))
+JAX = pytest.mark.backends("jax").mark
 sliced = pytest.mark.skipif(
     not patched("sliced_batches"), reason="TensorFlow makes the batches."
 )
@@ -106,17 +107,22 @@ def test_each_change_can_be_left_out(monkeypatch, unpatched, wanted):
 @pytest.mark.parametrize(
     ("place", "name", "marker", "wanted"),
     [
-        ("studies/test_demo.py", "test_a", None, "torch"),
-        ("studies/test_demo.py", "test_a", pytest.mark.backends("jax").mark, "jax"),
-        ("studies/test_demo.py", "test_a_on_every_backend[1]", None, "all"),
+        ("research/studies/test_demo.py", "test_a", None, "torch"),
+        (
+            "research/studies/test_demo.py",
+            "test_a",
+            pytest.mark.backends("jax").mark,
+            "jax",
+        ),
+        ("research/studies/test_demo.py", "test_a_on_every_backend[1]", None, "all"),
         (
             "scripts/test_reproduce.py",
             "test_gates_of_a_module_are_compared",
-            0,
+            None,
             "torch",
         ),
         ("scripts/test_reproduce.py", "test_names_are_listed", None, "all"),
-        ("gates/test_gate.py", "test_a", pytest.mark.backends("torch").mark, "torch"),
+        ("gates/test_gate.py", "test_a", JAX, "jax"),
     ],
 )
 def test_a_test_names_its_backends(place, name, marker, wanted):
