@@ -13,7 +13,7 @@ from checks import assert_close
 from helpers import gradient, numpy
 from keras import ops
 
-from research.benches.gate_comparison.statistics import Ratio, mean_ratio
+from research.benches.gate_comparison.statistics import Ratio
 from research.benches.router_comparison import (
     arms,
     bench,
@@ -588,12 +588,6 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
             {"objective": error, "test": error, "stage": stages} for error in errors
         ]
 
-    def without_interval(own, others):
-        mean = mean_ratio(own, others)
-        return mean and Ratio(mean, mean, mean)
-
-    # The intervals of two pages take tens of seconds.
-    monkeypatch.setattr(page, "ratio", without_interval)
     monkeypatch.setattr(routerbench, "choose_backend", lambda _: None)
     monkeypatch.setattr(bench, "train", train)
     few = (arms.ONE, arms.WIDE, arms.KNOWN, arms.SWITCH, arms.SMEAR)
