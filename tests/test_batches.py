@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from checks import assert_equal
 
-from dselectk_keras import Batches
+from dselectk_keras.batches import Batches
 from dselectk_keras.datasets import Split
 
 SPLIT = Split(np.arange(10.0)[:, None], np.arange(10.0)[:, None] * 2)

@@ -90,7 +90,7 @@ def train_alone(copy, build, data, validation, batch_size, **settings):
     """Train a copy as `replicate` promises, by `fit`."""
     keras.utils.set_random_seed(copy.seed)
     model = build(copy.seed, **copy.settings)
-    batches = dk.Batches(data, batch_size, copy.seed)
+    batches = dk.batches.Batches(data, batch_size, copy.seed)
     settings |= {"validation_batch_size": batch_size, "shuffle": False, "verbose": 0}
     return model, model.fit(batches, validation_data=validation, **settings).history
 

@@ -168,8 +168,7 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         """The experts that a static gate has chosen, and how far it is from binary."""
         raise ValueError(
             f"{type(self).__name__} does not choose among experts permanently. All "
-            "experts are needed. Use `DSelectKGate`, `SoftmaxSelectorGate` or "
-            "`TopKGate`."
+            "experts are needed. Use `DSelectKGate` or `TopKGate`."
         )
 
     # Methods for users and layers.

@@ -21,8 +21,8 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
     shape, if there is one. What is not trained begins anew: the step is 0, schedules
     start again, and no choice of experts is final.
 
-    This is the paper's distillation: train the experts with an attentive gate, which
-    evaluates all experts. Then freeze them and train a cheaper gate.
+    This is the paper's distillation: train the experts with a gate that
+    evaluates all of them. Then freeze them and train a cheaper gate.
 
     Args:
         model: A functional model, such as `MultitaskModel`, with layers such as `MMoE`.
@@ -37,7 +37,7 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
     Example:
         >>> inputs = keras.Input((5,))
         >>> experts = DenseExperts(4, [8, 2])
-        >>> layer = AttentiveMoE(experts, AttentiveGate(8), per_example=True)
+        >>> layer = MoE(experts, SoftmaxGate(), per_example=True)
         >>> teacher = keras.Model(inputs, layer(inputs))
         >>> student = distill(teacher, SwitchGate())
         >>> type(student.layers[-1].gate).__name__, len(student.trainable_variables)

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import all_layers, compile_arguments, track_layer
+from dselectk_keras._keras import compile_arguments, track_layer
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates.chosen import warn_if_random
 from dselectk_keras.models.check_labels import (
@@ -251,14 +251,6 @@ class MultitaskModel(keras.Model):
                 f"Received: loss={self.loss!r} and {', '.join(named)}, which would do "
                 "nothing. Leave out the loss, or these."
             )
-        for layer in all_layers(self):
-            if hasattr(layer, "policy_loss") and layer.trainable_variables:
-                raise ValueError(
-                    "A gate that learns from rewards gets none in a `MultitaskModel`. "
-                    f"Received: {layer!r}. Train it in a `RoutedModel`, which takes "
-                    "the `input` and `output` of this model, and a loss for each task "
-                    "in `compile`; or freeze it."
-                )
 
     def _check(self, x, y, sample_weight, training):
         """Check what `compile` got, and arrays, unless `compile` got a loss."""

@@ -117,7 +117,7 @@ def _of_layer(case, tokens=None, dispatch=None):
     if len(x.shape) > 2:
         x = keras.layers.Flatten()(x)
     x = keras.layers.Dense(1, name="head")(x)
-    return dk.RoutedModel(inputs, x, outputs_are="values")
+    return dk.baselines.RoutedModel(inputs, x, outputs_are="values")
 
 
 def _layer(case, dispatch, gate=None):
@@ -673,7 +673,7 @@ def replicated(case):
     settings = {"epochs": 2, "verbose": 0}
     runs = dk.replicate(fresh, (x, y), seeds=(3, 4), batch_size=4, **settings)
     alone = fresh(3)
-    alone.fit(dk.Batches((x, y), 4, 3), shuffle=False, **settings)
+    alone.fit(dk.batches.Batches((x, y), 4, 3), shuffle=False, **settings)
     same(all_weights(runs.copies[0].model), all_weights(alone), case)
 
 

@@ -127,7 +127,7 @@ def test_dselect_k_says_how_far_it_is_from_a_decision():
 
 
 def test_other_gates_say_what_they_keep():
-    cold = dk.SoftmaxSelectorGate(2, temperature=1e-16, num_gates=3)
+    cold = dk.baselines.SoftmaxSelectorGate(2, temperature=1e-16, num_gates=3)
     for gate in (dk.TopKGate(2, num_gates=3), cold):
         assert_selects_what_it_weighs(spread(built(gate)))
 

@@ -20,7 +20,7 @@ GATES = {
     "top-k": lambda: dk.TopKGate(2, kernel_initializer="glorot_uniform"),
     "noisy top-k": lambda: dk.TopKGate(1, noise=True, seed=0),
     "switch": lambda: dk.SwitchGate(kernel_initializer="glorot_uniform"),
-    "drawn": lambda: dk.STGumbelGate(seed=0),
+    "drawn": lambda: dk.baselines.STGumbelGate(seed=0),
 }
 
 

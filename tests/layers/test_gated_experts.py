@@ -11,8 +11,6 @@ from keras import ops
 
 from dselectk_keras import (
     CGC,
-    AttentiveGate,
-    AttentiveMoE,
     ChosenGate,
     DenseExperts,
     DSelectKGate,
@@ -24,6 +22,7 @@ from dselectk_keras import (
     TopKGate,
 )
 from dselectk_keras._keras import mask_of
+from dselectk_keras.baselines import AttentiveGate, AttentiveMoE
 
 
 @pytest.mark.parametrize("shape", [5, None, (), "abc", (None, 0), [(None, 3)]])

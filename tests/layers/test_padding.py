@@ -24,7 +24,7 @@ GATES = {
     "top-k": partial(dk.TopKGate, 2, z_reg=0.3),
     "switch": dk.SwitchGate,
     "dselect-k": partial(dk.DSelectKGate, 2, entropy_reg=0.3, reduction="mean"),
-    "attentive": partial(dk.AttentiveGate, 4),
+    "attentive": partial(dk.baselines.AttentiveGate, 4),
 }
 ROUTING = {"tokens": lambda: None, "sequences": layers.GlobalAveragePooling1D}
 
@@ -73,7 +73,7 @@ def assert_padding_is_not_read(layer):
 def test_padding_is_not_read(gate, regularizer, routing):
     made = GATES[gate](weights_regularizer=REGULARIZERS[regularizer]())
     network, bank = ROUTING[routing](), dk.DenseExperts(3, [4, 3], ["tanh", None])
-    make = dk.AttentiveMoE if gate == "attentive" else dk.MoE
+    make = dk.baselines.AttentiveMoE if gate == "attentive" else dk.MoE
     layer = make(bank, made, per_example=True, routing_network=network)
     assert_padding_is_not_read(layer)
 
@@ -87,7 +87,9 @@ def test_merging_and_static_gates_do_not_read_padding(per_example):
 
 def test_an_attentive_gate_that_chooses_once_per_sequence_does_not_read_padding():
     bank, pool = dk.DenseExperts(3, [4, 3]), layers.GlobalAveragePooling1D()
-    layer = dk.AttentiveMoE(bank, dk.AttentiveGate(4), True, routing_network=pool)
+    layer = dk.baselines.AttentiveMoE(
+        bank, dk.baselines.AttentiveGate(4), True, routing_network=pool
+    )
     filled = [np.where(MASK[..., None], X, np.float32(value)) for value in (0, 37)]
     assert_equal(*(numpy(layer(x, mask=MASK))[MASK] for x in filled))
 

@@ -376,7 +376,9 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("make", [dk.DSelectKGate, dk.SoftmaxSelectorGate, dk.TopKGate])
+@pytest.mark.parametrize(
+    "make", [dk.DSelectKGate, dk.baselines.SoftmaxSelectorGate, dk.TopKGate]
+)
 def test_a_gate_keeps_its_options(make):
     gate = make(2, **OPTIONS)
     model = dk.build_multitask_model(3, 3, experts=dk.DenseExperts(8, [5]), gate=gate)

@@ -139,7 +139,7 @@ def of_one_task():
 def by_ids():
     """A model whose gates see ids."""
     inputs = [keras.Input((6,), name="x"), keras.Input((1,), name="ids", dtype="int32")]
-    encoder, gate = keras.Model(inputs, inputs), dk.HashGate(salt=1)
+    encoder, gate = keras.Model(inputs, inputs), dk.baselines.HashGate(salt=1)
     return dk.build_multitask_model(encoder, ["a", "b"], gate=gate, per_example=True)
 
 
