@@ -589,6 +589,8 @@ def unstack(x: Tensor, axis: int) -> list[Tensor]:
         >>> [keras.ops.convert_to_numpy(each).tolist() for each in columns]
         [[1.0, 0.0], [0.0, 1.0]]
     """
+    if keras.backend.backend() != "jax":
+        return list(ops.unstack(x, axis=axis))
     return [ops.squeeze(each, axis) for each in ops.split(x, int(x.shape[axis]), axis)]
 
 
