@@ -185,6 +185,7 @@ def test_an_empty_batch_has_an_empty_mixture(dispatch):
     _, sparse = pair(GATES["top-k"], tasks=3, dispatch=dispatch)
     for training in (False, True):
         assert tuple(sparse(X[:0], training=training).shape) == (0, 3, 4)
+        assert dispatch is True or int(sparse.num_dropped) == 0
 
 
 @pytest.mark.parametrize("dispatch", [True, 1.0])

@@ -395,6 +395,13 @@ def test_a_gate_keeps_its_options(make):
     assert_equal(gate.generator.state, [7, 5])
 
 
+@pytest.mark.parametrize("trained", [False, True])
+def test_shares_that_are_not_trained_stay_so(trained):
+    gate = dk.ChosenGate(2, "random", train_shares=trained)
+    small = condense(dk.build_multitask_model(3, 3, experts=8, gate=gate))
+    assert bool(small.get_layer("mmoe").gate.trainable_weights) == trained
+
+
 class Subclassed(keras.Model):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
