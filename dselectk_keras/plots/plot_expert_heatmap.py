@@ -155,5 +155,5 @@ def _set_ticks(axis, names, numbers, named, **text):
     if named and count <= _MAX_NAMED:
         axis.set_ticks(np.arange(count) + 0.5, shown, **text)
         return
-    stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, count) if count / s <= 16)
+    stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, count) if count / s <= 12)
     axis.set_ticks(np.arange(0, count, stride) + 0.5, shown[::stride])

@@ -223,7 +223,7 @@ def test_assigned_codes_make_the_weights_sum_to_one(num_experts, per_example):
     assert gate.report(*inputs)["penalties"] == {}
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX prints programs.")
+@pytest.mark.backends("jax", reason="JAX prints programs.")
 def test_codes_get_their_owners_without_a_product_whose_factors_a_gpu_rounds():
     import jax
 

@@ -371,7 +371,7 @@ def test_on_a_gpu_auto_dispatches_large_batches(
     assert (seen[0].experts is None) == (pays or dispatch is True)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX has `vmap`.")
+@pytest.mark.backends("jax", reason="Only JAX has `vmap`.")
 def test_copies_that_are_computed_at_once_evaluate_one_branch():
     import jax
 

@@ -151,7 +151,7 @@ def test_a_mask_is_passed_on_where_the_outputs_have_its_axes(layer, passes):
     assert layer.compute_mask(masked) is None
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="Others count once.")
+@pytest.mark.backends("torch", reason="Others count once.")
 @pytest.mark.parametrize("gate", [DSelectKGate(2), TopKGate(2, noise=True, seed=0)])
 def test_a_gate_in_a_rematerialized_layer_counts_and_draws_once(gate):
     def trained(mode):

@@ -284,9 +284,7 @@ def test_the_symbolic_shape_is_that_of_the_outputs():
         assert layer(SEQUENCE).shape == (BATCH, *shape[1:-2], 6, DIM)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="Only JAX counts the operations."
-)
+@pytest.mark.backends("jax", reason="Only JAX counts the operations.")
 @pytest.mark.parametrize("num_experts", [4, 16])
 def test_no_expert_is_evaluated_by_itself(num_experts):
     import jax
@@ -344,9 +342,7 @@ def test_trains_and_reloads_to_the_bit(routed, tmp_path):
 
 
 @pytest.mark.traced
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="XLA compiles the loop elsewhere."
-)
+@pytest.mark.backends("tensorflow", reason="XLA compiles the loop elsewhere.")
 def test_a_loop_over_examples_is_not_compiled_with_xla():
     def smear(bank, **settings):
         return dk.SmearExperts(bank, dk.SoftmaxGate(), **settings)

@@ -18,10 +18,7 @@ from dselectk_keras.models import ARCHITECTURES
 # TensorFlow exports to all formats.
 pytestmark = [
     pytest.mark.traced,
-    pytest.mark.skipif(
-        keras.backend.backend() != "tensorflow",
-        reason="models are exported by TensorFlow",
-    ),
+    pytest.mark.backends("tensorflow", reason="models are exported by TensorFlow"),
 ]
 FORMATS = {"tf_saved_model": "model", "litert": "model.tflite", "onnx": "model.onnx"}
 every_format = pytest.mark.parametrize("form", FORMATS)

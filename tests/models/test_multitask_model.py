@@ -235,9 +235,7 @@ def test_training_reports_the_validation_as_well():
 
 
 @pytest.mark.traced
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch", reason="Keras runs torch step by step."
-)
+@pytest.mark.backends("tensorflow", "jax", reason="Keras runs torch step by step.")
 @pytest.mark.parametrize(
     "settings", [{"jit_compile": True}, {"steps_per_execution": 4}]
 )
