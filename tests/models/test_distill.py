@@ -312,7 +312,7 @@ test_what_cannot_be_distilled_is_refused = pytest.mark.backend_independent(
             (lambda model: dk.distill(model(), dk.AttentiveGate(2)), text, *models)
             for text, *models in [
                 (
-                    r"no layer of the class.*only \(Dense\)",
+                    r"no layer with experts.*only \(Dense\)",
                     lambda: model_of(layers.Dense(1, name="only"), DIM),
                 ),
                 (
