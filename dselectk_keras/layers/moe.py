@@ -163,11 +163,16 @@ class MoE(GatedExperts):
                 f"first step. Received: dispatch={self.dispatch} and "
                 f"{type(self.gate).__name__}. Use dispatch=True, which drops none."
             )
-        self._dispatches = bool(self.dispatch)
-        if self.dispatch == "auto":
-            self._dispatches = self._dispatch_is_faster(inputs_shape[-1])
+        self._num_features = inputs_shape[-1]
+        self.decide_dispatch()
         if self._capacity is not None:
             self.num_dropped = add_counter(self, "num_dropped")
+
+    def decide_dispatch(self) -> None:
+        """Decide whether to dispatch, with the present experts and gate."""
+        self.dispatches = bool(self.dispatch)
+        if self.dispatch == "auto":
+            self.dispatches = self._dispatch_is_faster(self._num_features)
 
     def combine(
         self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
@@ -175,7 +180,7 @@ class MoE(GatedExperts):
         """Evaluate the experts and mix them (see `GatedExperts`)."""
         outputs = None
         # Inputs: (b, ..., d). Weights: ([b,] [g,] n).
-        dispatches = self._dispatches and not is_symbolic(inputs)
+        dispatches = self.dispatches and not is_symbolic(inputs)
         # Whether it dispatches is True or False, or a tensor for unknown sizes.
         if dispatches and (when := self._pays(inputs)) is not False:
             routing = self.gate.route(router_inputs, training)

@@ -80,7 +80,7 @@ class TaskLosses(keras.Layer):
         self.task_weighting = self.weighting = task_weighting
         self.fixed_weights = np.array([task.weight for task in tasks], "float32")
         if task_weighting == "uncertainty":
-            factors = [0.5 if task.kind == "regression" else 1.0 for task in tasks]
+            factors = [task.rules.factor for task in tasks]
             self.weighting = Uncertainty(factors)
         elif task_weighting is not None and not (
             hasattr(task_weighting, "penalty")

@@ -242,7 +242,7 @@ def test_sequences_of_unknown_length_are_dispatched_whole(dispatch):
         moe = dk.MoE(dk.DenseExperts(8, [128]), dk.SwitchGate(), True, pool, choice)
         model = keras.Model(inputs, moe(keras.layers.Dense(128)(inputs)))
         assert model.output_shape == (None, None, 128)
-        assert moe._dispatches == bool(choice)
+        assert moe.dispatches == bool(choice)
         model.compile(keras.optimizers.SGD(0.1), "mse")
         for length in (5, 3):
             model.train_on_batch(x[:, :length], y[:, :length])
@@ -283,7 +283,7 @@ def test_a_mask_without_padding_leaves_the_capacity_as_it_is():
 def dispatches(bank, gate, dispatch="auto"):
     layer = dk.MoE(bank, gate, per_example=True, dispatch=dispatch)
     layer.build((None, 64))
-    return layer._dispatches
+    return layer.dispatches
 
 
 class Kernels(dk.experts.ExpertBank):
@@ -321,7 +321,7 @@ def test_auto_evaluates_all_experts_of_a_bank_whose_widths_are_not_known(bank):
     for layer in layers:
         layer.build(X.shape)
         layer.set_weights(layers[0].get_weights())
-    assert [layer._dispatches for layer in layers] == [False, True]
+    assert [layer.dispatches for layer in layers] == [False, True]
     assert_close(layers[1](X), layers[0](X), atol=1e-5)
 
 
