@@ -3,8 +3,8 @@
     python scripts/gatebench.py --data-dir DATA
 
 trains all arms on all problems, and writes results, a page and pictures. An interrupted
-run is continued. It needs JAX, which trains the runs of a problem as one program. Some
-problems read data that packages of the extra `bench` ship.
+run is continued. JAX trains the runs of a problem as one program, another --backend one
+by one. Some problems read data that packages of the extra `bench` ship.
 
     python scripts/gatebench.py --mine TABLE.csv --targets price rating
 
@@ -29,7 +29,7 @@ import pathlib
 import shlex
 import sys
 
-from command_line import (
+from common.command_line import (
     add_backend,
     check_names,
     choose_backend,
@@ -44,14 +44,16 @@ def main(arguments=None):
     """Parse, run, and say where the page is."""
     options, parser = parse(arguments)
     has_jax = importlib.util.find_spec("jax") is not None
-    if not (has_jax or options.mine or options.pages_only or options.dry_run):
+    trains = not (options.mine or options.pages_only or options.dry_run)
+    if trains and not (has_jax or options.backend):
         sys.exit(
             "GateBench needs JAX, which trains its runs as one program. Received: no "
-            'package `jax`. Run in a copy of the repository: pip install ".[jax]".'
+            "package `jax`, and no --backend, which would train them one by one. Run "
+            'in a copy of the repository: pip install ".[jax]".'
         )
     choose_backend("jax" if has_jax and not options.backend else options.backend)
-    from gate_comparison import mine, own, page
-    from gate_comparison.problems import PROBLEMS
+    from research.benches.gate_comparison import mine, own, page
+    from research.benches.gate_comparison.problems import PROBLEMS
 
     try:
         gates = own.read_arms(options.module) if options.module else {}
@@ -64,7 +66,7 @@ def main(arguments=None):
         asked = options.mine, options.targets, draws, out
         try:
             if options.per_example:
-                from router_comparison import mine as routers
+                from research.benches.router_comparison import mine as routers
 
                 path, text = routers.answer(*asked)
             else:
@@ -84,8 +86,8 @@ def main(arguments=None):
 
 def train(options, parser, names, gates, out):
     """Run what the results of some problems lack, or say what it would cost."""
-    from gate_comparison import bench, packaged
-    from gate_comparison.problems import PROBLEMS
+    from research.benches.gate_comparison import bench, packaged
+    from research.benches.gate_comparison.problems import PROBLEMS
 
     packages = {name: PROBLEMS[name].package for name in names}
     lacking = {n: p for n, p in packages.items() if not packaged.is_installed(p)}

@@ -12,7 +12,7 @@ import pathlib
 import shlex
 import sys
 
-from command_line import (
+from common.command_line import (
     check_names,
     choose_backend,
     count,
@@ -25,19 +25,19 @@ from command_line import (
 def main(arguments=None):
     """Parse, run, and say where the page is."""
     options = parse(arguments)
-    if importlib.util.find_spec("jax") is None:
+    has_jax = importlib.util.find_spec("jax") is not None
+    if not (has_jax or options.pages_only or options.dry_run):
         sys.exit(
             "The comparison of routers needs JAX, which trains their settings as one "
             "program. Received: no package `jax`. Run in a copy of the repository: "
             'pip install ".[jax]".'
         )
-    choose_backend("jax")
-    from router_comparison import page
-    from router_comparison.bench import Routers
-    from router_comparison.problems import PROBLEMS
-
-    from experiments import Results, reproduce
-    from experiments.plan import cost
+    choose_backend("jax" if has_jax else None)
+    from research.benches.router_comparison import page
+    from research.benches.router_comparison.bench import Routers
+    from research.benches.router_comparison.problems import PROBLEMS
+    from research.engine import Results, reproduce
+    from research.engine.plan import cost
 
     names = options.problems or list(PROBLEMS)
     check_names("problem", names, PROBLEMS)

@@ -1,5 +1,6 @@
 """Every test starts from the same backend, seed and drawing surface."""
 
+import collections
 import functools
 import gc
 import os
@@ -15,7 +16,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # in golden gradients that are differences of nearly equal sums.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    from command_line import COMPILE_FAST
+    from common.command_line import COMPILE_FAST
 
     # Each worker keeps to one core: threads of several would fight for them.
     for name in (
@@ -57,6 +58,10 @@ def patched(name):
     return unpatched != "1" and name not in unpatched.split(",")
 
 
+BACKENDS = "tensorflow", "jax", "torch"
+# The first words of the reason of a skip by the marker `backends`.
+ELSEWHERE = "Runs on "
+RESEARCH = "the result does not depend on the backend, and torch is fastest"
 WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
 # Tests of code that no backend runs, that chooses the backend of a new process, or that
 # only calls what other tests run on each backend. `make test-backends` leaves them out,
@@ -64,19 +69,19 @@ WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
 BACKEND_INDEPENDENT = (
     "datasets/",
     "docs/",
-    "experiments/test_scores.py",
-    "experiments/test_compare.py",
-    "experiments/test_files.py",
-    "experiments/test_judging.py",
-    "experiments/test_pages.py",
-    "experiments/test_reproduce.py",
-    "experiments/test_search.py",
-    "experiments/test_set_fields.py",
-    "papers/data/",
-    "papers/test_copied_experts.py",
-    "papers/test_coverage.py",
-    "papers/test_domains.py",
-    "papers/test_pages.py",
+    "common/test_scores.py",
+    "research/engine/test_compare.py",
+    "common/test_files.py",
+    "research/engine/test_judging.py",
+    "research/engine/test_pages.py",
+    "research/engine/test_reproduce.py",
+    "research/engine/test_search.py",
+    "common/test_set_fields.py",
+    "research/papers/data/",
+    "research/papers/test_copied_experts.py",
+    "research/papers/test_coverage.py",
+    "research/papers/test_domains.py",
+    "research/papers/test_pages.py",
     "plots/",
     "scripts/test_reproduce.py",
     "scripts/test_table_training.py",
@@ -86,17 +91,17 @@ BACKEND_INDEPENDENT = (
     "test_toy_gate.py",
 )
 # Tests of the same kind that train, for research alone: of torch, which neither traces
-# nor compiles. Tests whose `skipif` names their backends are left out, and so are
+# nor compiles. Tests that name their backends are left out, and so are
 # `..._on_every_backend`.
 ON_TORCH = (
     "docs/test_call_path.py",
-    "papers/test_copied_experts.py::test_the_copied_form_is_timed",
+    "research/papers/test_copied_experts.py::test_the_copied_form_is_timed",
     "scripts/test_reproduce.py::test_gates_of_a_module_are_compared",
-    "studies/test_census.py",
-    "studies/test_collapse.py",
-    "studies/test_demo.py",
-    "studies/test_libraries.py",
-    "studies/test_ranking.py",
+    "research/studies/test_census.py",
+    "research/studies/test_collapse.py",
+    "research/studies/test_demo.py",
+    "research/studies/test_libraries.py",
+    "research/studies/test_ranking.py",
 )
 # Tests that take long come first, so that no worker runs one alone at the end.
 LONGEST = (
@@ -104,42 +109,59 @@ LONGEST = (
     "models/test_export.py",
     "distribution/",
     "scripts/",
-    "studies/",
+    "research/studies/",
     "test_wheel.py",
     "test_toy_gate.py",
-    "papers/test_experiments.py",
+    "research/papers/test_experiments.py",
     "test_readme.py",
-    "benchmark/",
+    "research/speed/",
 )
 
 
-def runs_on_torch(item, place):
-    """Check whether a test is of torch alone, by its marker or by `ON_TORCH`."""
-    if item.get_closest_marker("on_torch"):
-        return True
-    listed = f"{place}::{item.name}".startswith(ON_TORCH)
-    return listed and not item.get_closest_marker("skipif")
+def backends_of(item, place):
+    """The backends of a test, and why: by its marker, or by `ON_TORCH`; else all."""
+    if marker := item.get_closest_marker("backends"):
+        return marker.args, marker.kwargs.get("reason", RESEARCH)
+    if is_everywhere(item) or not f"{place}::{item.name}".startswith(ON_TORCH):
+        return BACKENDS, ""
+    return ("torch",), RESEARCH
+
+
+def is_everywhere(item):
+    """Check whether the name of a test says that it runs on every backend."""
+    return item.name.partition("[")[0].endswith("on_every_backend")
 
 
 def pytest_collection_modifyitems(items):
     """Order the tests, and mark those whose result does not depend on the backend."""
     import keras
 
-    elsewhere = pytest.mark.skip(
-        reason="It knows no backend, and `make test-backends` runs it on torch."
-    )
-
     def place(item):
         return item.path.relative_to(pathlib.Path(__file__).parent).as_posix()
 
     for item in items:
-        everywhere = item.name.partition("[")[0].endswith("on_every_backend")
-        if runs_on_torch(item, place(item)) and not everywhere:
-            if keras.backend.backend() != "torch":
-                item.add_marker(elsewhere)
-        elif place(item).startswith(BACKEND_INDEPENDENT) and not everywhere:
+        backends, reason = backends_of(item, place(item))
+        listed = place(item).startswith(BACKEND_INDEPENDENT)
+        if keras.backend.backend() not in backends:
+            reason = f"{ELSEWHERE}{' or '.join(backends)}: {reason}"
+            item.add_marker(pytest.mark.skip(reason=reason))
+        elif backends == BACKENDS and listed and not is_everywhere(item):
             item.add_marker(pytest.mark.backend_independent)
     items.sort(key=lambda item: not place(item).startswith(LONGEST))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter):
+    """Count the tests that were left to other backends."""
+    yield
+    reasons = [
+        report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())
+    ]
+    left = [each.partition(ELSEWHERE)[2].partition(":")[0] for each in reasons]
+    counts = collections.Counter(filter(None, left))
+    if counts:
+        shown = ", ".join(f"{n} to {names}" for names, n in sorted(counts.items()))
+        terminalreporter.write_line(f"Tests left to other backends: {shown}.")
 
 
 def pytest_addoption(parser):

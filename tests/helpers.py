@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-# The modules with public names: the package, its parts, the framework in scripts/.
+# The modules with public names: the package, its parts, the engine in scripts/research.
 PUBLIC_MODULES = (
     "dselectk_keras",
     "dselectk_keras.baselines",
+    "dselectk_keras.batches",
     "dselectk_keras.callbacks",
     "dselectk_keras.datasets",
     "dselectk_keras.experts",
@@ -21,7 +22,8 @@ PUBLIC_MODULES = (
     "dselectk_keras.ops",
     "dselectk_keras.plots",
     "dselectk_keras.regularizers",
-    "experiments",
+    "dselectk_keras.replicate",
+    "research.engine",
 )
 # Compiling takes the time in tests, not running.
 QUICK_FOR_JAX = {

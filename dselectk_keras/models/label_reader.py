@@ -9,6 +9,7 @@ from keras import ops
 
 from dselectk_keras.models.task import Task, group_tasks
 from dselectk_keras.models.towers import Take
+from dselectk_keras.ops import filled
 from dselectk_keras.utils import Tensor
 
 
@@ -65,8 +66,8 @@ class LabelReader:
         if possible is not None:
             # Compiled code cannot raise an error: an impossible label makes all NaN.
             usable = ops.logical_and(present, possible)
-            weights = ops.where(present == usable, weights, float("nan"))
-        labels = ops.where(ops.expand_dims(usable, -1), labels, 0.0)
+            weights = filled(weights, present != usable, float("nan"))
+        labels = ops.where(ops.expand_dims(usable, -1), labels, ops.zeros_like(labels))
         if self.are_classes(labels):
             labels = ops.cast(labels, "int32")
         # A weight of 0 is not enough: 0 * NaN is NaN.
@@ -125,7 +126,8 @@ class LabelReader:
         weights = xp.ones_like(missing, dtype="float32")
         if sample_weight is not None:
             weights = self.stack(sample_weight, xp)[..., 0]
-        return labels, xp.where(missing, 0.0, weights), missing, possible
+        weights = xp.where(missing, xp.zeros_like(weights), weights)
+        return labels, weights, missing, possible
 
     def _missing_and_possible(self, labels, xp):
         missing, possible = xp.isnan(labels), None

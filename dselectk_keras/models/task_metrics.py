@@ -1,6 +1,8 @@
 """The losses and metrics of all tasks since the start of an epoch."""
 
 import inspect
+import itertools
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +13,8 @@ from keras import ops
 
 from dselectk_keras._keras import settings
 from dselectk_keras.models.label_reader import LabelReader, ReadLabels
+from dselectk_keras.models.task_losses import as_factors
+from dselectk_keras.ops import clipped
 from dselectk_keras.utils import Tensor, get_from
 
 
@@ -79,7 +83,16 @@ class TaskGroup(keras.Metric):
 
     def result(self) -> dict[str, float]:
         """Compute the mean losses and metrics of each task, by `{task}_{metric}`."""
-        counts, amounts, *totals = ops.convert_to_numpy(self.sums)
+        # All in one array: each read waits for the device.
+        found = [metric.result() for metric in itertools.chain(*self.copies.values())]
+        found = [
+            ops.cast(ops.reshape(each, (-1,)), "float32")
+            for each in (self.sums, *found)
+        ]
+        found = ops.convert_to_numpy(ops.concatenate(found))
+        shape = self.sums.shape
+        counts, amounts, *totals = found[: math.prod(shape)].reshape(shape)
+        copied = found[math.prod(shape) :].reshape(-1, len(self.tasks))
         # As in Keras, a mean loss is over the number of labels, but a metric over the
         # sum of their weights.
         divisors = np.stack([counts, *[amounts] * (len(totals) - 1)])
@@ -89,8 +102,8 @@ class TaskGroup(keras.Metric):
             names = "loss", *self.functions
             for name, value in zip(names, means[:, t], strict=True):
                 results[f"{task.name}_{name}"] = float(value)
-            for name, metrics in self.copies.items():
-                results[f"{task.name}_{name}"] = _item(metrics[t].result())
+            for name, values in zip(self.copies, copied, strict=True):
+                results[f"{task.name}_{name}"] = float(values[t])
         return results
 
     def reset_state(self) -> None:
@@ -137,19 +150,14 @@ class TaskMetrics(keras.Metric):
         """Compute the sum of the mean losses, with the fixed weights of the tasks."""
         total: Any = 0.0
         for group in self.groups:
-            means = group.sums[2] / ops.maximum(group.sums[0], 1.0)
-            total += ops.sum(ops.multiply(means, group.weights_of_tasks))
+            means = group.sums[2] / clipped(group.sums[0], 1.0)
+            total += ops.sum(ops.multiply(means, as_factors(group.weights_of_tasks)))
         return {"task_loss": total}
 
     def reset_state(self) -> None:
         """Reset all groups, as at the start of an epoch."""
         for group in self.groups:
             group.reset_state()
-
-
-def _item(result):
-    """The number of a result, which may be in a list of one."""
-    return ops.convert_to_numpy(result).item()
 
 
 def _named_metric(identifier: Any) -> tuple[str, Any]:
