@@ -16,7 +16,12 @@ from dselectk_keras.models.check_labels import (
     check_labels,
     check_shapes,
 )
-from dselectk_keras.models.columns import as_inputs, as_labels
+from dselectk_keras.models.columns import (
+    as_inputs,
+    as_labels,
+    join_batch,
+    with_joined_labels,
+)
 from dselectk_keras.models.grouped import by_group, by_name
 from dselectk_keras.models.label_reader import in_order, make_readers
 from dselectk_keras.models.task import as_tasks
@@ -134,7 +139,7 @@ class MultitaskModel(keras.Model):
         sample = {name: given[name] for name in names & {*given}}
         self.training_data = types.SimpleNamespace(**sample)
         try:
-            history = super().fit(**given)
+            history = super().fit(**self._joined_streams(given))
         finally:
             self.training_data = types.SimpleNamespace()
         warn_if_random(self)
@@ -142,9 +147,33 @@ class MultitaskModel(keras.Model):
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Train as `keras.Model.train_on_batch`."""
-        given = _arguments("train_on_batch", self, *args, **kwargs)
+        given = self._joined(_arguments("train_on_batch", self, *args, **kwargs))
         self._check_training(given.get("class_weight"))
-        return super().train_on_batch(*args, **kwargs)
+        return super().train_on_batch(**given)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate as `keras.Model.test_on_batch`."""
+        given = self._joined(_arguments("test_on_batch", self, *args, **kwargs))
+        return super().test_on_batch(**given)
+
+    def _joined_streams(self, given):
+        """Join labels by name of batches that the arguments of a method yield."""
+        if self.loss is not None or not self.tasks:
+            return given
+        streams = {"x", "validation_data"} & {*given}
+        if given.get("y") is not None:
+            streams -= {"x"}
+        return {
+            name: with_joined_labels(self.tasks, each) if name in streams else each
+            for name, each in given.items()
+        }
+
+    def _joined(self, given):
+        """Join labels by name of a batch, as `fit` does."""
+        batch = tuple(given.get(name) for name in DATA)
+        if self.loss is None and isinstance(batch[1], dict):
+            batch = join_batch([task.name for task in self.tasks], batch)
+        return {**given, **dict(zip(DATA, batch, strict=True))}
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `keras.Model.evaluate`, after `check_labels`."""
@@ -153,7 +182,8 @@ class MultitaskModel(keras.Model):
             return super().evaluate(x, y, *args, **kwargs)
         given = _arguments("evaluate", self, x, y, *args, **kwargs)
         data = self.prepare(*(given.get(name) for name in DATA))
-        return super().evaluate(**{**given, **dict(zip(DATA, data, strict=True))})
+        given.update(zip(DATA, data, strict=True))
+        return super().evaluate(**self._joined_streams(given))
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Predict as `keras.Model.predict`."""
