@@ -7,7 +7,8 @@ from checks import assert_equal
 from gate_cases import Case
 from helpers import numbers, numpy, on_host, refusals
 
-from dselectk_keras import ImportanceRegularizer, TagGate
+from dselectk_keras import ImportanceRegularizer
+from dselectk_keras.baselines import TagGate
 
 CASES = [Case("tag", partial(TagGate, [0, 2, 3]), looks=("ids",), learns=False)]
 N = 4

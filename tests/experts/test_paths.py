@@ -31,7 +31,7 @@ def sequential():
 
 BANKS = {
     "dense": lambda: dk.DenseExperts(3, [4, 2]),
-    "tucker": lambda: dk.TuckerExperts(3, [2]),
+    "tucker": lambda: dk.baselines.TuckerExperts(3, [2]),
     "layer": lambda: dk.Experts(layers.Dense(2), 3),
     "built model": lambda: dk.Experts(functional(), 3),
     "unbuilt model": lambda: dk.Experts(sequential(), 3),

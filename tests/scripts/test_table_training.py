@@ -219,6 +219,8 @@ def trained(tmp_path, monkeypatch):
         ({"architecture": "shared_bottom"}, 0),
         ({"gate": "softmax"}, 0),
         ({"gate": "dselect_k", "num_nonzeros": 2}, 1),
+        # The decision is within the first epoch.
+        ({"gate": "dselect_k", "num_nonzeros": 2, "decide_by": 0.3}, 1),
         ({"gate": "dselect_k", "num_nonzeros": 2, "decide_by": 0.0}, 0),
     ],
 )
