@@ -152,7 +152,7 @@ def test_the_table_is_tidy(runs):
     assert table["loss"].tolist()[3:6] == runs.copies[1].history["loss"]
 
 
-@pytest.mark.skipif(not ON_JAX, reason="Others fit each copy.")
+@pytest.mark.backends("jax", reason="Others fit each copy.")
 @pytest.mark.parametrize(
     ("text", "kind", "wanted"),
     [
@@ -172,7 +172,7 @@ def test_too_little_memory_names_the_argument(monkeypatch, text, kind, wanted):
         dk.replicate(plain, (X, X[:, :1]), seeds=range(5), vectorize=4, verbose=0)
 
 
-@pytest.mark.skipif(not ON_JAX, reason="Keras scans on JAX alone.")
+@pytest.mark.backends("jax", reason="Keras scans on JAX alone.")
 def test_steps_in_a_scan_are_those_of_fit():
     """As the next Keras runs `steps_per_execution` on JAX."""
     import jax
