@@ -750,7 +750,7 @@ def test_the_page_of_an_own_gate_has_the_problems_of_the_command(
     tmp_path, monkeypatch, untrained, own_file
 ):
     shown = []
-    monkeypatch.setattr(page, "text", lambda rows, _: str(shown.append(rows)))
+    monkeypatch.setattr(page, "text", lambda rows, *_: str(shown.append(rows)))
     for name in ("draw", "draw_costs"):
         monkeypatch.setattr(page, name, lambda _: None)
     monkeypatch.setattr(page.style, "save_figure", lambda *_, **__: None)
