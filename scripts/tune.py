@@ -62,7 +62,11 @@ def main(arguments=None):
         sys.exit(f"Stopped. To continue: same command. Written to {options.folder}.")
     except (ImportError, OSError, TypeError, ValueError) as error:
         parser.error(str(error))
-    print(json.dumps(summary(study), indent=1))
+    found = summary(study)
+    print(json.dumps(found, indent=1))
+    if found["errors"] and found["trials"].keys() == {"PRUNED"}:
+        reasons = " ".join(dict.fromkeys(found["errors"]))
+        parser.exit(1, f"{parser.prog}: No trial has ended. Received: {reasons}\n")
 
 
 def tune(options):
@@ -77,6 +81,13 @@ def tune(options):
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     run, space = set_fields(TrainingRun(), options.set), options.space
     _check_fields(run, space, options)
+    contents = {}
+    if options.table:
+        from common.table_run import Table, read_parts
+
+        table = Table(options.table, options.targets, **_reading(options))
+        read_parts(table, run.seed)  # An error is that of all trials.
+        contents = {name: table.config[name] for name in ("contents of the table",)}
     retry = optuna.storages.RetryHeartbeatStaleTrialCallback(MAX_RETRIES)
     options.folder.mkdir(parents=True, exist_ok=True)
     url = options.storage or f"sqlite:///{options.folder.resolve()}/study.db"
@@ -99,7 +110,8 @@ def tune(options):
     config |= {"binary": options.binary, "at_most": options.at_most}
     # Studies from before have no table.
     config |= {"table": [options.table, options.targets]} if options.table else {}
-    config |= {name: value for name, value in _reading(options).items() if value}
+    reading = _reading(options) | {"encoding": options.encoding != "utf-8"}
+    config |= contents | {name: value for name, value in reading.items() if value}
     # Processes with one grid share its order.
     config |= {"seed": options.seed} if options.sampler == "grid" else {}
     kept = study.user_attrs.get("config", config)
@@ -140,7 +152,8 @@ def tune(options):
 
 def _reading(options):
     """How a table is read and split."""
-    return {name: getattr(options, name) for name in OF_TABLES[1:]}
+    found = {name: getattr(options, name) for name in OF_TABLES[1:]}
+    return found | {"hashed": dict(found["hashed"])}
 
 
 def _sampler(optuna, space, options, done):
@@ -195,7 +208,7 @@ def _train(trial, run, folder, options):
     own = dataclasses.replace(run, **settings)
     watching = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
     if options.table:
-        from table_training import train_table
+        from common.table_run import train_table
 
         table = options.table, options.targets, folder
         more: Any = {"callbacks": watching, **_reading(options)}
