@@ -8,6 +8,7 @@ The same command continues a study. For the fields, see `TrainingRun`. With
 """
 
 import collections
+import contextlib
 import dataclasses
 import json
 import math
@@ -81,13 +82,7 @@ def tune(options):
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     run, space = set_fields(TrainingRun(), options.set), options.space
     _check_fields(run, space, options)
-    contents = {}
-    if options.table:
-        from common.table_run import Table, read_parts
-
-        table = Table(options.table, options.targets, **_reading(options))
-        read_parts(table, run.seed)  # An error is that of all trials.
-        contents = {name: table.config[name] for name in ("contents of the table",)}
+    of_table = _read_table(options, run.seed) if options.table else {}
     retry = optuna.storages.RetryHeartbeatStaleTrialCallback(MAX_RETRIES)
     options.folder.mkdir(parents=True, exist_ok=True)
     url = options.storage or f"sqlite:///{options.folder.resolve()}/study.db"
@@ -108,10 +103,7 @@ def tune(options):
     study.sampler = _sampler(optuna, space, options, len(study.trials))
     config = {"run": run.config, "space": space, "sampler": options.sampler}
     config |= {"binary": options.binary, "at_most": options.at_most}
-    # Studies from before have no table.
-    config |= {"table": [options.table, options.targets]} if options.table else {}
-    reading = _reading(options) | {"encoding": options.encoding != "utf-8"}
-    config |= contents | {name: value for name, value in reading.items() if value}
+    config |= of_table
     # Processes with one grid share its order.
     config |= {"seed": options.seed} if options.sampler == "grid" else {}
     kept = study.user_attrs.get("config", config)
@@ -148,6 +140,16 @@ def tune(options):
         enough = optuna.study.MaxTrialsCallback(count, begun)
         study.optimize(objective, callbacks=[enough])
     return study
+
+
+def _read_table(options, seed):
+    """Read a table before the study: an error would be that of all trials."""
+    from common.table_run import Table, read_parts
+
+    table = Table(options.table, options.targets, **_reading(options))
+    with contextlib.redirect_stdout(sys.stderr):  # Only the summary is for stdout.
+        read_parts(table, seed)
+    return {"table": table.config}
 
 
 def _reading(options):
@@ -212,7 +214,8 @@ def _train(trial, run, folder, options):
 
         table = options.table, options.targets, folder
         more: Any = {"callbacks": watching, **_reading(options)}
-        results = train_table(own, *table, overwrite=True, progress=False, **more)
+        with contextlib.redirect_stdout(sys.stderr):
+            results = train_table(own, *table, overwrite=True, progress=False, **more)
         loss = results["val_task_loss"]
     else:
         results = own.run(folder, progress=False, resume=True, callbacks=watching)

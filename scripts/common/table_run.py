@@ -145,7 +145,7 @@ def read_parts(table, seed):
     kinds = column_kinds(columns, table.hashed)
     meant = [each for each in targets if each.classes != (0, 1)]
     for line in (*meant, *describe_columns(columns, kinds)):
-        print(line)  # noqa: T201
+        print(line)
     for name in names:
         # Without labels, its validation loss would be 0.
         if validation[name].isna().all():
