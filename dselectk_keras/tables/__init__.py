@@ -3,14 +3,19 @@ from dselectk_keras.tables.columns import (
     convert_columns,
     describe_columns,
 )
+from dselectk_keras.tables.encoder import TableEncoder, table_encoder
+from dselectk_keras.tables.model import TableModel
 from dselectk_keras.tables.read import read_table
 from dselectk_keras.tables.targets import Target, find_targets
 
 __all__ = [
+    "TableEncoder",
+    "TableModel",
     "Target",
     "column_kinds",
     "convert_columns",
     "describe_columns",
     "find_targets",
     "read_table",
+    "table_encoder",
 ]
