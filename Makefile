@@ -134,7 +134,7 @@ notebooks: $(VENV)/.docs ## run the notebooks and keep their output in the tree
 	$(MAKE) $(RUNS)
 
 notebooks-check: $(VENV)/.docs ## run short versions of the notebooks, outside of the tree
-	$(BIN)/python scripts/quick_notebooks.py
+	$(BIN)/python scripts/tools/quick_notebooks.py
 
 docs: $(VENV)/.docs ## build the site in docs/_build/html
 	$(BIN)/sphinx-build -W --keep-going -b html docs $(SITE)
@@ -151,7 +151,7 @@ postgresql: # say so if PostgreSQL is missing
 	    "run 'make system-packages' as root (Debian or Ubuntu)."
 
 release-check: $(VENV)/.release ## build the packages, check them, and run the README's example with the wheel
-	$(BIN)/python scripts/release_check.py $(if $(TAG),--tag $(TAG))
+	$(BIN)/python scripts/tools/release_check.py $(if $(TAG),--tag $(TAG))
 
 clean: ## remove what the targets made, the environment included
 	rm -rf $(VENV) build dist docs/_build docs/notebooks

@@ -206,7 +206,7 @@ def with_xla(workloads):
 
 def against_plain():
     """The time of the package, divided by that of a model for one workload alone."""
-    from benchmarks.report import plain_ratios
+    from research.speed.report import plain_ratios
 
     results = [
         {"about": {"backend": backend}, "workloads": workloads}
@@ -249,8 +249,8 @@ MANY_TASKS = (
 
 def many_tasks():
     """The errors of Figure 5 of DSelect-k at 128 tasks."""
-    from experiments import Results
-    from papers import EXPERIMENTS
+    from research.engine import Results
+    from research.papers import EXPERIMENTS
 
     experiment = EXPERIMENTS["dselectk-fig5"].presets()["cpu"]
     results = Results(experiment, "cpu", ROOT / "docs" / "results")
@@ -262,14 +262,14 @@ def many_tasks():
 
 def gatebench():
     """The ratios of errors on the problems of GateBench."""
-    from gate_comparison import bench, page
+    from research.benches.gate_comparison import bench, page
 
     return page.block(bench.rows_of(bench.read(bench.COMMITTED)))
 
 
 def routers():
     """The errors of a few routers, over that of one expert."""
-    from router_comparison import page
+    from research.benches.router_comparison import page
 
     return page.block(page.rows_of(page.read(page.COMMITTED)))
 
@@ -291,8 +291,8 @@ def latency():
 
 def study(name):
     """The text of an experiment of our own."""
-    from experiments import Results, pages
-    from studies import STUDIES
+    from research.engine import Results, pages
+    from research.studies import STUDIES
 
     experiment = STUDIES[name].presets()["cpu"]
     return pages.block(Results(experiment, "cpu", ROOT / "docs" / "results"))
@@ -340,7 +340,7 @@ def decoder():
 
 def verdicts():
     """Count the verdicts of each paper's claims, for the index of the pages."""
-    from experiments.claims import COUNTED
+    from research.engine.claims import COUNTED
 
     text = (ROOT / "docs/reproduction/index.md").read_text(encoding="utf-8")
     lines = []

@@ -407,7 +407,7 @@ for positions in lengths:
 #
 # To use real images of garments in this notebook, which Keras downloads, set
 # `USE_REAL`, and run the notebook again from the frozen network on. (There are then ten
-# classes.) `scripts/papers/data/domainnet.py` reads the images of the paper,
+# classes.) `scripts/research/papers/data/domainnet.py` reads the images of the paper,
 # with the domain as an input.
 
 

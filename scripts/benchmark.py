@@ -16,7 +16,7 @@ import pathlib
 import subprocess
 import sys
 
-from command_line import COMPILE_FAST, check_names, make_parser
+from common.command_line import COMPILE_FAST, check_names, make_parser
 
 BACKENDS = ("tensorflow", "jax", "torch")
 ROUNDS = 5  # How often each form has its turn.
@@ -33,8 +33,8 @@ def main(arguments=None):
     if options.quick:
         os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)
     os.environ["KERAS_BACKEND"] = options.backends[0]
-    from benchmarks import FORMS, WORKLOADS
-    from benchmarks.report import write_page
+    from research.speed import FORMS, WORKLOADS
+    from research.speed.report import write_page
 
     check_names("workload", options.workloads or [], WORKLOADS)
     check_names("form", options.forms or [], FORMS)
@@ -78,9 +78,9 @@ def parse(arguments):
 
 def parts(backend, options):
     """List what to run for a backend, one process each: lists of names."""
-    from benchmarks import WORKLOADS
-    from benchmarks.others import OTHERS
-    from benchmarks.replicated import SHAPES
+    from research.speed import WORKLOADS
+    from research.speed.others import OTHERS
+    from research.speed.replicated import SHAPES
 
     workloads = options.workloads or list(WORKLOADS)
     if options.quick:
@@ -103,11 +103,11 @@ def parts(backend, options):
 
 def run_here(options, given):
     """Run a part in this process, and keep what it gives."""
-    from benchmarks import WORKLOADS
-    from benchmarks.labels import measure_labels
-    from benchmarks.measure import check_forms, measure
-    from benchmarks.others import measure_other
-    from benchmarks.replicated import measure_replicate
+    from research.speed import WORKLOADS
+    from research.speed.labels import measure_labels
+    from research.speed.measure import check_forms, measure
+    from research.speed.others import measure_other
+    from research.speed.replicated import measure_replicate
 
     def progress(text):
         if sys.stderr.isatty():
@@ -146,8 +146,8 @@ def run_here(options, given):
 
 def keep(out, place, found, given):
     """Keep a result in the file of the device and the backend; return its path."""
-    from experiments.environment import environment, file_name
-    from experiments.files import write_json
+    from common.environment import environment, file_name
+    from common.files import write_json
 
     command = " ".join(["python scripts/benchmark.py", *given])
     about = {**environment(), "command": command}

@@ -11,7 +11,7 @@ Their settings are those of the committed results, which are of
 import pathlib
 import sys
 
-from command_line import add_backend, choose_backend, make_parser
+from common.command_line import add_backend, choose_backend, make_parser
 
 RESULTS = pathlib.Path(__file__).parents[1] / "docs" / "results"
 
@@ -25,8 +25,8 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     choose_backend(options.backend)
     # The backend is chosen: Keras may be imported.
-    from experiments import Job, Results, Run, pages
-    from studies.demo import FEW, Demo
+    from research.engine import Job, Results, Run, pages
+    from research.studies.demo import FEW, Demo
 
     experiment = Demo()
     committed = Results(experiment, "cpu", RESULTS)

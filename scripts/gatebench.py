@@ -29,7 +29,7 @@ import pathlib
 import shlex
 import sys
 
-from command_line import (
+from common.command_line import (
     add_backend,
     check_names,
     choose_backend,
@@ -50,8 +50,8 @@ def main(arguments=None):
             'package `jax`. Run in a copy of the repository: pip install ".[jax]".'
         )
     choose_backend("jax" if has_jax and not options.backend else options.backend)
-    from gate_comparison import mine, own, page
-    from gate_comparison.problems import PROBLEMS
+    from research.benches.gate_comparison import mine, own, page
+    from research.benches.gate_comparison.problems import PROBLEMS
 
     try:
         gates = own.read_arms(options.module) if options.module else {}
@@ -64,7 +64,7 @@ def main(arguments=None):
         asked = options.mine, options.targets, draws, out
         try:
             if options.per_example:
-                from router_comparison import mine as routers
+                from research.benches.router_comparison import mine as routers
 
                 path, text = routers.answer(*asked)
             else:
@@ -84,8 +84,8 @@ def main(arguments=None):
 
 def train(options, parser, names, gates, out):
     """Run what the results of some problems lack, or say what it would cost."""
-    from gate_comparison import bench, packaged
-    from gate_comparison.problems import PROBLEMS
+    from research.benches.gate_comparison import bench, packaged
+    from research.benches.gate_comparison.problems import PROBLEMS
 
     packages = {name: PROBLEMS[name].package for name in names}
     lacking = {n: p for n, p in packages.items() if not packaged.is_installed(p)}

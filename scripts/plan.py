@@ -11,7 +11,7 @@ import itertools
 import math
 import sys
 
-from command_line import make_parser
+from common.command_line import make_parser
 
 BYTES = 4  # A number in float32.
 CAPACITY = 1.5

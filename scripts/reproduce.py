@@ -16,7 +16,7 @@ import shlex
 import sys
 import zlib
 
-from command_line import (
+from common.command_line import (
     add_backend,
     check_names,
     choose_backend,
@@ -57,10 +57,10 @@ def main(arguments=None):
     options = parse(arguments)
     choose_backend(options.backend)
     # The backend is chosen: Keras may be imported.
-    from experiments import Results
-    from experiments.plan import HOW, plan
-    from papers import EXPERIMENTS
-    from studies import STUDIES
+    from research.engine import Results
+    from research.engine.plan import HOW, plan
+    from research.papers import EXPERIMENTS
+    from research.studies import STUDIES
 
     found, gates, version = read(options.module) if options.module else ({}, {}, [])
     known = EXPERIMENTS | STUDIES | found
@@ -101,8 +101,8 @@ def main(arguments=None):
 
 def write_index(known, options, gates, label, root, site):
     """Write the index of the pages of a folder, if it has any."""
-    from experiments import Results, pages
-    from papers import ABSTRACTS, COVERAGE
+    from research.engine import Results, pages
+    from research.papers import ABSTRACTS, COVERAGE
 
     listed = []
     for name, kind in known.items():
@@ -120,8 +120,8 @@ def write_index(known, options, gates, label, root, site):
 
 def run(chosen, options, label, root, site, command):
     """Run what experiments lack, and write their pages."""
-    from experiments import Results, pages, reproduce
-    from studies import STUDIES
+    from research.engine import Results, pages, reproduce
+    from research.studies import STUDIES
 
     begun = set()  # Some experiments share their runs: those begin anew only once.
     for number, (name, experiment) in enumerate(chosen.items(), start=1):
@@ -149,7 +149,7 @@ def run(chosen, options, label, root, site, command):
 
 def check(chosen, together, label, root):
     """Run experiments anew, keep nothing, and compare their means with what is kept."""
-    from experiments import Results, reproduce
+    from research.engine import Results, reproduce
 
     lines = []
     for name, experiment in chosen.items():
@@ -165,7 +165,7 @@ def check(chosen, together, label, root):
 
 def read(name):
     """The experiments of a module of the user, its gates, and their version."""
-    from experiments.own_module import experiments_of, gates_of, read_module
+    from research.engine.own_module import experiments_of, gates_of, read_module
 
     try:
         module = read_module(name)
@@ -180,7 +180,7 @@ def read(name):
 
 def choose(kind, options, gates):
     """The preset of an experiment, with what the command line changes."""
-    from experiments import set_fields
+    from common.set_fields import set_fields
 
     presets = kind.presets()
     if options.preset not in presets:

@@ -12,7 +12,7 @@ import pathlib
 import shlex
 import sys
 
-from command_line import (
+from common.command_line import (
     check_names,
     choose_backend,
     count,
@@ -32,12 +32,11 @@ def main(arguments=None):
             'pip install ".[jax]".'
         )
     choose_backend("jax")
-    from router_comparison import page
-    from router_comparison.bench import Routers
-    from router_comparison.problems import PROBLEMS
-
-    from experiments import Results, reproduce
-    from experiments.plan import cost
+    from research.benches.router_comparison import page
+    from research.benches.router_comparison.bench import Routers
+    from research.benches.router_comparison.problems import PROBLEMS
+    from research.engine import Results, reproduce
+    from research.engine.plan import cost
 
     names = options.problems or list(PROBLEMS)
     check_names("problem", names, PROBLEMS)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from typing import Any
 
-from command_line import count, make_parser, refuse
+from common.command_line import count, make_parser, refuse
 
 ROOT = pathlib.Path(__file__).parents[1]
 BATCHES = (1, 32, 256, 4096)
@@ -44,9 +44,9 @@ def main(arguments=None):
     else:
         refuse(parser, given, ["--repeats"], "for --architectures.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    from benchmarks import WORKLOADS
-    from experiments.environment import environment, file_name
-    from experiments.files import write_json
+    from common.environment import environment, file_name
+    from common.files import write_json
+    from research.speed import WORKLOADS
 
     about = environment()
     about["command"] = " ".join(["python scripts/serving_latency.py", *given])
@@ -88,7 +88,7 @@ def measure(workload, batches, rounds):
 
 def median_times(calls, x, batches, rounds):
     """The median milliseconds of calls on batches: `{name: {batch: median}}`."""
-    from experiments.timing import medians_in_turns
+    from common.timing import medians_in_turns
 
     found = {name: {} for name in calls}
     for batch in batches:
@@ -102,7 +102,7 @@ def measure_architectures(batches, rounds, repeats):
     """Milliseconds of `predict_on_batch`: `{architecture: {batch: a median each}}`."""
     import numpy as np
 
-    from papers.mmoe.table3 import ARCHITECTURES, Table3
+    from research.papers.mmoe.table3 import ARCHITECTURES, Table3
 
     experiment: Any = Table3.presets()["paper"]
     models = {name: experiment.model(name) for name in ARCHITECTURES}

@@ -12,6 +12,19 @@ import numpy as np
 import pandas as pd
 from user_table import FILE, as_float32, read_columns
 
+from common.backup import Backup
+from common.files import numbers, whole, write_json
+from common.scores import area_under_curve
+from common.timing import medians_in_turns
+from common.training_run import (
+    BACKUP,
+    CHECKPOINTS,
+    CONFIG,
+    CURVE,
+    HISTORY,
+    Curve,
+    prepare_folder,
+)
 from dselectk_keras import (
     GateRecorder,
     MultitaskModel,
@@ -24,19 +37,6 @@ from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.plots.style import save_figure
-from experiments.backup import Backup
-from experiments.files import numbers, whole, write_json
-from experiments.scores import area_under_curve
-from experiments.timing import medians_in_turns
-from experiments.training_run import (
-    BACKUP,
-    CHECKPOINTS,
-    CONFIG,
-    CURVE,
-    HISTORY,
-    Curve,
-    prepare_folder,
-)
 
 # The parts of the rows to train on and to validate on; the others are the test.
 TRAIN, VALIDATION, FEWEST = 0.7, 0.15, 10

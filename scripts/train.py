@@ -17,7 +17,7 @@ import shlex
 import sys
 from typing import Any, NoReturn
 
-from command_line import (
+from common.command_line import (
     OF_TABLES,
     add_backend,
     add_table,
@@ -161,7 +161,7 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
     import keras
     from table_training import describe, train_table
 
-    from experiments import TrainingRun
+    from common.training_run import TrainingRun
 
     if options.pop("mixed_precision"):
         keras.config.set_dtype_policy("mixed_bfloat16")
@@ -186,7 +186,7 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
 
 def _check_gate(options, arguments, parser: argparse.ArgumentParser):
     """Refuse options that the gate does not have, or an architecture without gates."""
-    from experiments import TrainingRun
+    from common.training_run import TrainingRun
 
     options["entropy"] = options["entropy"] and tuple(options["entropy"])
     names = "architecture", "gate", "data", "units"
@@ -207,8 +207,8 @@ def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
     refuse_without_table(parser, arguments, "mixed_precision")
     _check_gate(options, arguments, parser)
-    from experiments import TrainingRun
-    from experiments.environment import device
+    from common.environment import device
+    from common.training_run import TrainingRun
 
     print(f"Training on {device()}.", flush=True)
     for name in ("table", "mixed_precision", *OF_TABLES):

@@ -3,7 +3,7 @@
     python scripts/tune.py runs/gamma --space '{"gamma": [1.0, 3.0, 10.0]}'
 
 trains one run per setting, keeps the study in a database, and prints the best setting.
-The same command continues a study. For the fields, see `experiments.TrainingRun`. With
+The same command continues a study. For the fields, see `TrainingRun`. With
 `--table FILE --targets NAME ...`, the runs are those of `train.py --table`.
 """
 
@@ -17,7 +17,7 @@ import sys
 import warnings
 from typing import Any
 
-from command_line import (
+from common.command_line import (
     OF_TABLES,
     add_backend,
     add_table,
@@ -67,8 +67,9 @@ def main(arguments=None):
 
 def tune(options):
     """Open or create the study of a command line, and run the trials that it lacks."""
+    from common.set_fields import set_fields
+    from common.training_run import TrainingRun
     from dselectk_keras.utils import optional_import
-    from experiments import TrainingRun, set_fields
 
     optuna = optional_import("optuna", extra="tune", purpose="scripts/tune.py")
     # Heartbeats and constraints are experimental.
@@ -223,7 +224,7 @@ def _train(trial, run, folder, options):
 
 def _suggest(trial, name, values, between):
     """A value of the list; of numbers with `between`, one between them."""
-    from experiments.search import box
+    from research.engine.search import box
 
     found = box(values) if between else None
     if found is None:

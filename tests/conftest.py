@@ -15,7 +15,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # in golden gradients that are differences of nearly equal sums.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 if "PYTEST_XDIST_WORKER" in os.environ:
-    from command_line import COMPILE_FAST
+    from common.command_line import COMPILE_FAST
 
     # Each worker keeps to one core: threads of several would fight for them.
     for name in (
@@ -64,19 +64,19 @@ WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
 BACKEND_INDEPENDENT = (
     "datasets/",
     "docs/",
-    "experiments/test_scores.py",
-    "experiments/test_compare.py",
-    "experiments/test_files.py",
-    "experiments/test_judging.py",
-    "experiments/test_pages.py",
-    "experiments/test_reproduce.py",
-    "experiments/test_search.py",
-    "experiments/test_set_fields.py",
-    "papers/data/",
-    "papers/test_copied_experts.py",
-    "papers/test_coverage.py",
-    "papers/test_domains.py",
-    "papers/test_pages.py",
+    "common/test_scores.py",
+    "research/engine/test_compare.py",
+    "common/test_files.py",
+    "research/engine/test_judging.py",
+    "research/engine/test_pages.py",
+    "research/engine/test_reproduce.py",
+    "research/engine/test_search.py",
+    "common/test_set_fields.py",
+    "research/papers/data/",
+    "research/papers/test_copied_experts.py",
+    "research/papers/test_coverage.py",
+    "research/papers/test_domains.py",
+    "research/papers/test_pages.py",
     "plots/",
     "scripts/test_reproduce.py",
     "scripts/test_table_training.py",
@@ -90,13 +90,13 @@ BACKEND_INDEPENDENT = (
 # `..._on_every_backend`.
 ON_TORCH = (
     "docs/test_call_path.py",
-    "papers/test_copied_experts.py::test_the_copied_form_is_timed",
+    "research/papers/test_copied_experts.py::test_the_copied_form_is_timed",
     "scripts/test_reproduce.py::test_gates_of_a_module_are_compared",
-    "studies/test_census.py",
-    "studies/test_collapse.py",
-    "studies/test_demo.py",
-    "studies/test_libraries.py",
-    "studies/test_ranking.py",
+    "research/studies/test_census.py",
+    "research/studies/test_collapse.py",
+    "research/studies/test_demo.py",
+    "research/studies/test_libraries.py",
+    "research/studies/test_ranking.py",
 )
 # Tests that take long come first, so that no worker runs one alone at the end.
 LONGEST = (
@@ -104,12 +104,12 @@ LONGEST = (
     "models/test_export.py",
     "distribution/",
     "scripts/",
-    "studies/",
+    "research/studies/",
     "test_wheel.py",
     "test_toy_gate.py",
-    "papers/test_experiments.py",
+    "research/papers/test_experiments.py",
     "test_readme.py",
-    "benchmark/",
+    "research/speed/",
 )
 
 

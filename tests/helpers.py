@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-# The modules with public names: the package, its parts, the framework in scripts/.
+# The modules with public names: the package, its parts, the engine in scripts/research.
 PUBLIC_MODULES = (
     "dselectk_keras",
     "dselectk_keras.baselines",
@@ -21,7 +21,7 @@ PUBLIC_MODULES = (
     "dselectk_keras.ops",
     "dselectk_keras.plots",
     "dselectk_keras.regularizers",
-    "experiments",
+    "research.engine",
 )
 # Compiling takes the time in tests, not running.
 QUICK_FOR_JAX = {

@@ -105,8 +105,8 @@ def test_each_change_can_be_left_out(monkeypatch, unpatched, wanted):
 @pytest.mark.parametrize(
     ("place", "name", "markers", "wanted"),
     [
-        ("studies/test_demo.py", "test_a", set(), True),
-        ("studies/test_demo.py", "test_a", {"skipif"}, False),
+        ("research/studies/test_demo.py", "test_a", set(), True),
+        ("research/studies/test_demo.py", "test_a", {"skipif"}, False),
         (
             "scripts/test_reproduce.py",
             "test_gates_of_a_module_are_compared",

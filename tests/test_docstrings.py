@@ -22,7 +22,7 @@ ENTRY = re.compile(r"(\*{0,2}\w+): (.*)")
 def public_objects():
     """Public classes and functions by name, each with its public namespace."""
     found = {}
-    for path in (*PUBLIC_MODULES, "papers.data"):
+    for path in (*PUBLIC_MODULES, "research.papers.data"):
         module = importlib.import_module(path)
         part = path.removeprefix("dselectk_keras").lstrip(".")
         for name in module.__all__:

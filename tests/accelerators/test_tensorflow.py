@@ -5,8 +5,9 @@ import pathlib
 import keras
 import numpy as np
 import pytest
-from command_line import COMPILE_FAST
 from jobs import run_scripts
+
+from common.command_line import COMPILE_FAST
 
 SCRIPT = pathlib.Path(__file__).with_name("two_devices.py")
 pytestmark = pytest.mark.skipif(

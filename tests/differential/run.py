@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 
-from command_line import COMPILE_FAST
+from common.command_line import COMPILE_FAST
 
 os.environ.setdefault(
     "XLA_FLAGS",

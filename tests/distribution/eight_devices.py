@@ -17,7 +17,7 @@ import sys
 import tempfile
 from typing import Any
 
-from command_line import COMPILE_FAST
+from common.command_line import COMPILE_FAST
 
 os.environ["KERAS_BACKEND"] = "jax"
 os.environ["XLA_FLAGS"] = (

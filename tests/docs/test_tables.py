@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from checks import assert_close, assert_equal
 
-from papers.data import census_income
+from research.papers.data import census_income
 
 pd = pytest.importorskip("pandas")
 DOCS = Path(__file__).parents[2] / "docs"

@@ -5,8 +5,6 @@ import math
 import plan
 import pytest
 
-from benchmarks import WORKLOADS
-from benchmarks.measure import flops
 from dselectk_keras import (
     DenseExperts,
     DSelectKGate,
@@ -15,6 +13,8 @@ from dselectk_keras import (
     build_multitask_model,
 )
 from dselectk_keras.utils import num_trained
+from research.speed import WORKLOADS
+from research.speed.measure import flops
 
 pytestmark = pytest.mark.backend_independent
 SMALL = "--features 6 --experts 10 --units 5 4 --tasks 3 --tower 2 --batch 10"

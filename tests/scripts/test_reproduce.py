@@ -6,9 +6,9 @@ import pytest
 import reproduce
 from reproduce import main
 
-import experiments
-from papers import EXPERIMENTS
-from papers.dselectk import _gates
+from research import engine
+from research.papers import EXPERIMENTS
+from research.papers.dselectk import _gates
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_pages_are_written_again_of_what_was_run_to_its_end(tmp_path, capsys):
     page.unlink()
     main(["dselectk-fig4", *where, "--pages-only"])
     assert page.read_text() == before
-    results = experiments.Results(
+    results = engine.Results(
         EXPERIMENTS["dselectk-fig4"].presets()["cpu"], "cpu", tmp_path / "r"
     )
     results.runs.pop()
@@ -57,9 +57,9 @@ def test_runs_that_two_names_share_begin_anew_once(tmp_path, monkeypatch):
 
     def note(experiment, *, preset, folder, fresh, **_):
         begun[experiment.name] = fresh
-        return experiments.Results(experiment, preset, folder)
+        return engine.Results(experiment, preset, folder)
 
-    monkeypatch.setattr(experiments, "reproduce", note)
+    monkeypatch.setattr(engine, "reproduce", note)
     where = ["--out", str(tmp_path), "--pages", str(tmp_path)]
     main(
         ["mmoe-fig4", "mmoe-fig5", "mmoe-fig3", "--preset", "smoke", "--fresh", *where]
@@ -92,7 +92,7 @@ def test_what_cannot_be_run_ends_with_a_message(folder, arguments, message):
 OWN_EXPERIMENT = """
 import dataclasses
 
-from experiments import Claim, Experiment
+from research.engine import Claim, Experiment
 
 
 @dataclasses.dataclass(frozen=True)

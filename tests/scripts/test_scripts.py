@@ -6,12 +6,12 @@ import pathlib
 import keras
 import pytest
 import train
-from command_line import registered
 from jobs import run_python
 
+from common.command_line import registered
+from common.environment import device
 from dselectk_keras.gates import GATES
 from dselectk_keras.models import ARCHITECTURES
-from experiments.environment import device
 
 SCRIPTS = pathlib.Path(__file__).parents[2] / "scripts"
 COMMANDS = (
@@ -21,8 +21,8 @@ COMMANDS = (
     "gatebench",
     "routerbench",
     "benchmark",
-    "fault_injection",
-    "sparse_decoder",
+    "tools.fault_injection",
+    "research.speed.sparse_decoder",
 )
 TINY = ["--num-tasks", "16", "--num-train", "64", "--epochs", "1", "--quiet"]
 

@@ -7,10 +7,10 @@ import keras
 import pytest
 import serving_latency
 
-from benchmarks import WORKLOADS
-from experiments import Results
-from experiments.results import NotRunError
-from papers.mmoe import table3
+from research.engine import Results
+from research.engine.results import NotRunError
+from research.papers.mmoe import table3
+from research.speed import WORKLOADS
 
 TINY = dataclasses.replace(
     WORKLOADS["W4-static"], input_shape=(6,), num_experts=10, units=5, batch_size=4

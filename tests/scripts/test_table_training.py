@@ -12,7 +12,7 @@ import train
 from helpers import numpy
 from table_training import Table, read_table, split_rows, train_table
 
-from experiments import TrainingRun
+from common.training_run import TrainingRun
 
 BACKEND = keras.backend.backend()
 QUIET = ["--epochs", "2", "--units", "4", "--quiet", "--num-nonzeros", "2"]

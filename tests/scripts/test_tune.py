@@ -17,7 +17,7 @@ import pytest
 import table_training
 import tune
 
-import experiments
+from common.training_run import TrainingRun
 
 pytestmark = [
     pytest.mark.backend_independent,
@@ -73,7 +73,7 @@ def trainings(monkeypatch):
 
     train.result = lambda run: (run.gamma + sum(run.units or ()), {})
     train.runs = runs
-    monkeypatch.setattr(experiments.TrainingRun, "run", train)
+    monkeypatch.setattr(TrainingRun, "run", train)
     return train
 
 

@@ -1,0 +1,1 @@
+"""What the command lines share: options, a training run, its files, the machine."""

@@ -1,0 +1,1 @@
+"""Research: experiments and their engine, papers, benches, studies, and speed."""

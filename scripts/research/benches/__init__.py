@@ -1,0 +1,1 @@
+"""Comparisons of gates: those of tasks, and routers, which choose for each example."""

@@ -1,0 +1,196 @@
+"""A page that says if the choice of experts matters on a user's table."""
+
+import pathlib
+
+import keras
+import numpy as np
+import pandas as pd
+from user_table import as_float32, read_columns
+
+from common.files import write_whole
+from dselectk_keras.plots import style
+from research.benches.gate_comparison import own as own_gates
+from research.benches.gate_comparison.arms import (
+    BY_FIT,
+    GATES,
+    NUM_CHOICES,
+    RECIPE,
+    selectors,
+    static,
+)
+from research.benches.gate_comparison.bench import Gates, rows_of
+from research.benches.gate_comparison.page import (
+    BEST,
+    CONTROL,
+    FIT,
+    SIDE_BY_SIDE,
+    draw,
+    verdict,
+)
+from research.benches.gate_comparison.problems import Problem
+from research.benches.gate_comparison.statistics import (
+    errors,
+    luck,
+    mean_ratio,
+    random_errors,
+    ratio,
+)
+from research.benches.gate_comparison.tables import as_numbers, split_rows
+from research.engine import reproduce
+from research.engine.pages import table
+
+CHOSEN = FIT, SIDE_BY_SIDE, RECIPE, "Top-k, noisy", "shared bottom, pruned"
+DENSE = "softmax", "shared bottom, wide"
+GRID = {"rates": (0.01, 0.03, 0.1), "decays": (0.0, 0.3, 1.0)}
+MOST_CLASSES = 12
+# Tasks are in one group if the experts that they share are this part of all their own.
+OVERLAP = 0.5
+
+ANSWER = """\
+**The choice of experts {words} here.** The best of {choices} random choices has
+{best:.2f} times the error of their mean. The best of {choices} trainings with one
+choice, which differ by luck alone, has {one:.2f} times theirs."""
+
+TABLE = """\
+Test error over the mean of random choices, and multiplications for one task over those
+of a softmax gate, which needs all experts:"""
+
+HOW = """\
+Draws: {draws}, each of {parts[0]:,} rows for training, {parts[1]:,} for validation and
+{parts[2]:,} for test, of the {rows:,} rows of the table."""
+
+SAVED = """\
+**Saved by choosing by fit:** {saved:.0%} of the multiplications for a task, with
+{error:.2f} times the error of softmax."""
+
+
+def answer(path, targets, draws, folder, epochs=30, own=None):
+    """Compare gates on a table, and write a page about it.
+
+    Args:
+        path: A file as for `read_columns`.
+        targets: Names of the columns that are the labels, which may be missing. Those
+            with two values are binary. A text with more is one task for each value.
+        draws: The number of splits. With fewer than three, nothing is decided.
+        folder: The folder of the page.
+        epochs: The number of epochs.
+        own: A dict of more arms, the user's gates.
+
+    Returns:
+        The path of the page, and its text.
+    """
+    frame, targets = read_columns(path, targets)
+    y = as_labels(frame[targets])
+    binary = [set(column.dropna()) == {0, 1} for _, column in y.items()]
+    x = as_numbers(frame.drop(columns=targets))
+    tables = [split_rows(x, y.to_numpy(), binary, seed) for seed in range(draws)]
+    check_labels(tables, list(y))
+    about = {"epochs": epochs, "real": True, "name": "mine", **GRID}
+    problem = Problem("mine", lambda seed, _: tables[seed], **about)
+    known = {name: GATES[name] for name in (*CHOSEN, *DENSE, "random")}
+    arms, seen = (own or {}) | known, {}
+
+    def note(trainer, job):
+        weights = keras.ops.convert_to_numpy(trainer.gate.expert_weights())
+        seen[job.seed, *job.settings.values()] = weights > 0
+
+    # Before the last epoch, when the choice is final.
+    arms[FIT] = static(selectors, events=BY_FIT | {1.0: note})
+    results = reproduce(Gates(problem=problem, compared=arms, seeds=draws))
+    rows = rows_of([results])
+    best = [seen[run.seed, *run.settings.values()] for run in results.of(FIT)]
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    picture, page = folder / "mine.png", folder / "mine.md"
+    style.save_figure(draw(rows), picture, dpi=150)
+    answered, *others = sentences(rows, list(y), best)
+    title, shown = f"# {pathlib.Path(path).name}", f"![Test errors.]({picture.name})"
+    sizes = [len(x) for x, _ in tables[0].splits]
+    how = HOW.format(draws=draws, parts=sizes, rows=len(frame))
+    parts = [title, *own_gates.sentences(rows), answered, shown, *others, how]
+    write_whole(page, "\n\n".join(parts) + "\n")
+    return page, "\n\n".join(parts)
+
+
+def check_labels(tables, names, fewest=1):
+    """Refuse tables in which a part has too few labels of a target."""
+    for each in tables:
+        for _, y in each.splits:
+            known = np.isfinite(y).sum(axis=0)
+            if known.min() < fewest:
+                raise ValueError(
+                    f"Each target must have {fewest} or more labels in the rows for "
+                    "training, for validation and for test. Received: "
+                    f"{known.min()} of {names[known.argmin()]!r} in a part of "
+                    f"{len(y)} rows."
+                )
+
+
+def as_labels(frame):
+    """The columns of labels as numbers, NaN where they are missing."""
+    columns = {}
+    for name, column in frame.items():
+        values = column.value_counts().index
+        is_number = pd.api.types.is_numeric_dtype(column)
+        if is_number and len(values) > 2:
+            columns[name] = as_float32(f"target {name!r}", column)
+            continue
+        if is_number and len(values) == 2:
+            is_larger = (column == max(values)).astype("float32")
+            columns[name] = is_larger.where(column.notna())
+            continue
+        if not 2 <= len(values) <= (2 if is_number else MOST_CLASSES):
+            raise ValueError(
+                f"A target must have numbers that differ, or 2 to {MOST_CLASSES} "
+                f"texts. Received: {name!r}, with {len(values)} values."
+            )
+        # The second of two values says all; of more, each is a question.
+        for value in values[1:] if len(values) == 2 else values:
+            is_it = (column == value).astype("float32")
+            columns[f"{name} = {value}"] = is_it.where(column.notna())
+    return pd.DataFrame(columns, index=frame.index).astype("float32")
+
+
+def sentences(rows, names, chosen):
+    """Parts of a page about the rows.
+
+    Args:
+        rows: See `rows_of`.
+        names: The names of the tasks.
+        chosen: The experts that were chosen by fit, for each draw booleans (tasks, n).
+    """
+    others, fit = random_errors(rows, BEST), errors(rows, FIT)
+    best, one = luck(rows, BEST, "mine"), luck(rows, CONTROL, "mine")
+    gains = [mean_ratio(each, dict.fromkeys(each, 1.0)) for each in (best, one)]
+    words = {"yes": "matters", "no": "hardly matters"}.get(
+        verdict(rows, "mine"),
+        f"may matter (more `--draws` than {len(one)} may say it)",
+    )
+    lines, soft = [], errors(rows, DENSE[0], "multiplications")
+    for arm in (*CHOSEN, *DENSE):
+        cost = errors(rows, arm, "multiplications")
+        error = str(ratio(errors(rows, arm), others))
+        lines.append([arm, error, f"{mean_ratio(cost, soft):.0%}"])
+    cheap = mean_ratio(errors(rows, FIT, "multiplications"), soft)
+    groups = groups_of(chosen, names)
+    found = "; ".join(", ".join(group) for group in groups) or "none"
+    softer = mean_ratio(fit, errors(rows, DENSE[0]))
+    return [
+        ANSWER.format(words=words, choices=NUM_CHOICES, best=gains[0], one=gains[1]),
+        TABLE,
+        table(["gate", "error", "cost"], lines),
+        SAVED.format(saved=max(0.0, 1 - cheap), error=softer),
+        f"**Groups of tasks** that share most of their experts: {found}.",
+    ]
+
+
+def groups_of(chosen, names):
+    """Groups of two tasks or more that share most of their experts, in the mean."""
+    chosen = np.asarray(chosen, float)
+    both = np.einsum("dtn,dun->tu", chosen, chosen)
+    used = chosen.sum(axis=(0, 2))
+    linked = both >= OVERLAP * (used[:, None] + used - both)
+    for _ in names:  # Tasks that are linked by others are in one group.
+        linked = linked @ linked
+    groups = dict.fromkeys(tuple(np.flatnonzero(row)) for row in linked)
+    return [[names[i] for i in group] for group in groups if len(group) > 1]

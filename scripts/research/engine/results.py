@@ -1,0 +1,289 @@
+"""The runs of an experiment, saved in a file."""
+
+import copy
+import dataclasses
+import hashlib
+import json
+import math
+import pathlib
+
+import numpy as np
+
+from common.files import damaged, numbers, to_json, write_whole
+from common.run_folder import differing
+from research.engine.compare import NOT_RUN, Gap, gap_of, mean_and_error
+
+
+class NotRunError(LookupError):
+    """An arm has no runs."""
+
+
+HEAD = ("experiment", "preset", "config", "environments")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training run.
+
+    Args:
+        arm: Name of its arm.
+        seed: Its seed.
+        settings: A dict of the settings that were tuned.
+        numbers: A dict of the results.
+        seconds: The time it took.
+        tuning: Whether it was a trial, which is not reported.
+        environment: The index of the environment in which it ran.
+    """
+
+    arm: str
+    seed: int
+    settings: dict
+    numbers: dict
+    seconds: float
+    tuning: bool = False
+    environment: int = 0
+
+
+class Results:
+    """The runs of one experiment at one preset, each saved when it ends.
+
+    Args:
+        experiment: An `Experiment`.
+        preset: The name of its preset.
+        folder: The folder of the file; `None` keeps the runs in memory only.
+        fresh: Whether to discard runs that are in the file already.
+    """
+
+    def __init__(self, experiment, preset, folder=None, fresh=False):
+        self.experiment = experiment
+        self.preset = preset
+        self.path = results_path(experiment, preset, folder)
+        self.runs = []
+        self.environments = []
+        if self.path and self.path.exists() and not fresh:
+            self._read(self.path)
+
+    def add(self, run, environment):
+        """Keep a run, also in the file, with the number of its environment.
+
+        It takes the place of a reported run of its arm and seed.
+        """
+        if environment not in self.environments:
+            self.environments.append(environment)
+        number = self.environments.index(environment)
+        numbers = _plain(run.numbers)
+        if not run.tuning:
+            same = run.arm, run.seed
+            self.runs = [r for r in self.runs if r.tuning or (r.arm, r.seed) != same]
+        self.runs.append(dataclasses.replace(run, environment=number, numbers=numbers))
+        if self.path:
+            self._write(self.path)
+
+    @property
+    def complete(self):
+        """True if every arm has a run to report."""
+        return all(self.of(arm) for arm in self.experiment.arms)
+
+    def of(self, arm, tuning=False):
+        """List the reported runs of an arm by seed, or with `tuning` its trials."""
+        runs = [run for run in self.runs if run.arm == arm and run.tuning == tuning]
+        return runs if tuning else sorted(runs, key=lambda run: run.seed)
+
+    def values(self, arm, number):
+        """A number of each reported run of an arm: an array, with NaN if missing."""
+        found = [run.numbers.get(number) for run in self.ran(arm)]
+        return np.array(found, dtype="float64")
+
+    def mean(self, arm, number):
+        """The mean of a number over the reported runs of an arm that have it."""
+        return self._mean_and_error(arm, number)[0]
+
+    def error(self, arm, number):
+        """The standard error of that mean: NaN for a single run."""
+        return self._mean_and_error(arm, number)[1]
+
+    def _mean_and_error(self, arm, number):
+        values = self.values(arm, number)
+        return mean_and_error(values[~np.isnan(values)])
+
+    def within_rules(self):
+        """A copy that reports only the runs that are admissible."""
+        kept = copy.copy(self)
+        kept.runs = [
+            run
+            for run in self.runs
+            if run.tuning or run.numbers.get("admissible", True)
+        ]
+        return kept
+
+    def gap(self, arm, other, number="loss", scale=1.0) -> Gap:
+        """The mean of `differences` and its error: a `Gap`. `scale` is a factor."""
+        return gap_of(scale * self.differences(arm, other, number))
+
+    def differences(self, arm, other, number="loss"):
+        """The differences of a number between two arms, seed by seed.
+
+        Args:
+            arm: Name of an arm.
+            other: Name of the arm whose numbers are subtracted.
+            number: Name of the number.
+
+        Returns:
+            An array, over the seeds for which both arms have the number.
+        """
+        mine, theirs = self.pairs(arm, other, number)
+        found = mine - theirs
+        return found[~np.isnan(found)]
+
+    def pairs(self, arm, other, number):
+        """A number of two arms, over the seeds of both: two arrays, NaN if missing."""
+        mine, theirs = ({run.seed: run for run in self.ran(a)} for a in (arm, other))
+        seeds = [seed for seed in mine if seed in theirs]
+        runs = ([each[seed] for seed in seeds] for each in (mine, theirs))
+        found = [[run.numbers.get(number) for run in each] for each in runs]
+        return np.array(found, dtype="float64")
+
+    def ran(self, arm):
+        """The reported runs of an arm; a `NotRunError` if there are none."""
+        if not (runs := self.of(arm)):
+            raise NotRunError(arm)
+        return runs
+
+    def text(self, arm, number, digits=3, scale=1.0):
+        """The mean of a number and its standard error, such as `"0.0153 ± 0.0002"`.
+
+        Of an arm without runs, "not run".
+
+        Args:
+            arm: Name of the arm.
+            number: Name of the number.
+            digits: The number of significant digits of the mean.
+            scale: A factor of both.
+        """
+        if not self.of(arm):
+            return NOT_RUN
+        mean, error = self._mean_and_error(arm, number)
+        return format_mean(scale * mean, scale * error, digits)
+
+    def texts(self, arm, *numbers, digits=3, scale=1.0):
+        """List the `text` of some numbers of an arm."""
+        return [self.text(arm, number, digits, scale) for number in numbers]
+
+    def spread(self, arm, number, decimals=3):
+        """The mean and the standard deviation over the runs, as text.
+
+        A single run has no deviation, and nothing is said of a number that it lacks.
+        """
+        values = self.values(arm, number)
+        if np.isnan(values).all():
+            return ""
+        text = f"{values.mean():.{decimals}f}"
+        if len(values) < 2:
+            return text
+        return f"{text} ± {values.std(ddof=1):.{decimals}f}"
+
+    def drifted(self, others):
+        """List the means that differ from others by more than the tolerances, as text.
+
+        Args:
+            others: The `Results` that are compared, such as the committed ones.
+        """
+        return [
+            f"{arm}, {number}: {mean:.4f}, not {other:.4f}"
+            for arm in self.experiment.arms
+            for number, most in self.experiment.tolerances.items()
+            for mean, other in [
+                (each.values(arm, number).mean() for each in (self, others))
+            ]
+            # A NaN is no agreement.
+            if not abs(mean - other) <= most
+        ]
+
+    def _read(self, path):
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+            # Files that were committed before there were checksums have none.
+            checksum = kept.pop("checksum", None)
+            complete = kept.keys() == {*HEAD, "runs"}
+            if checksum not in {None, _checksum(kept)} or not complete:
+                raise ValueError("its checksum differs from its content")
+            runs = [
+                Run(
+                    **{
+                        **run,
+                        "settings": _tuples(run["settings"]),
+                        # Runs converted from other files have no time.
+                        "seconds": numbers(run["seconds"]),
+                    }
+                )
+                for run in kept["runs"]
+            ]
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise damaged(path, error) from error
+        if differs := differing(kept["config"], self.experiment.config):
+            raise ValueError(
+                f"{path} holds runs of another config: {', '.join(differs)} "
+                "differ. Throw them away with --fresh, or write elsewhere with --out."
+            )
+        self.environments = kept["environments"]
+        self.runs = runs
+
+    def _write(self, path):
+        experiment = self.experiment
+        values = experiment.source, self.preset, experiment.config, self.environments
+        head = dict(zip(HEAD, values, strict=True))
+        runs = [dataclasses.asdict(run) for run in self.runs]
+        # Without blanks, of which tables of small numbers would have one for each.
+        lines = ",\n  ".join(to_json(run, separators=(",", ":")) for run in runs)
+        text = to_json(head, indent=1)[:-2] + f',\n "runs": [\n  {lines}\n ],\n'
+        checksum = _checksum({**head, "runs": runs})
+        text += f' "checksum": "{checksum}"\n}}\n'
+        write_whole(path, text)
+
+
+def results_path(experiment, preset, folder):
+    """The path of the file of an experiment's results; `None` without a folder."""
+    name = f"{experiment.source}_{preset}.json"
+    return pathlib.Path(folder) / name if folder else None
+
+
+def _checksum(content):
+    """The SHA-256 of the content of a file of results."""
+    text = to_json(content, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def format_mean(mean, error, digits=3):
+    """A mean, with so many digits, and its standard error, as text without NaN."""
+    if math.isnan(mean):
+        return ""
+    size = math.floor(math.log10(abs(mean))) if mean else 0
+    decimals = max(0, digits - 1 - size)
+    text = f"{mean:.{decimals}f}"
+    return text if math.isnan(error) else f"{text} ± {error:.{decimals}f}"
+
+
+def how_many(flags):
+    """Number of booleans that are true, of how many, as text."""
+    return f"{np.sum(flags)} of {len(flags)}"
+
+
+def _tuples(value):
+    """The settings of a file: JSON has lists in place of their tuples."""
+    if isinstance(value, dict):
+        return {name: _tuples(item) for name, item in value.items()}
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def _plain(value):
+    """Convert NumPy values for JSON, and numbers that are not finite to null."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        # Seven digits are what a float32 has.
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    return value

@@ -1,0 +1,204 @@
+"""Figure 6: what the gates of two tasks of a recommender do."""
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import keras
+import numpy as np
+
+from dselectk_keras import DenseExperts, Task, build_multitask_model, datasets
+from research.engine import (
+    Claim,
+    Experiment,
+    Higher,
+    all_hold,
+    all_positive,
+    drawing,
+    gap_of,
+    preset,
+    train_jobs,
+)
+from research.papers import citations
+from research.papers.data.changes import only_tasks
+from research.papers.mmoe._census import areas
+
+TASKS = ("engagement", "satisfaction")
+PAPERS, FREQUENT, TWINS = "click and like", "click and satisfied", "click twice"
+SHOWN = (10, 90)  # Percentiles over the examples.
+_load = functools.lru_cache(maxsize=1)(datasets.recommender_sim)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fig6(Experiment):
+    """Weights of the softmax gates of two tasks over the experts."""
+
+    name = "mmoe-fig6"
+    title = "the softmax gates of an engagement and of a satisfaction task"
+    paper = citations.MMOE
+    where = "Figure 6"
+    stands_in_for = citations.LOGS
+
+    seeds: int = preset(40, smoke=1)
+    num_train: int = preset(90_000, paper=9_000_000, smoke=64)
+    num_test: int = preset(10_000, paper=1_000_000, smoke=64)  # And for validation.
+    num_experts: int = preset(8, smoke=3)
+    units: int = preset(16, paper=64, smoke=2)  # Of an expert.
+    bottom: int = preset(32, paper=256)  # Units below the experts and the gates.
+    epochs: int = preset(10, paper=20, smoke=1)
+    batch_size: int = preset(1024, smoke=32)
+    learning_rate: float = 3e-3
+
+    @property
+    def arms(self):
+        return {
+            PAPERS: ("click", "like"),
+            FREQUENT: ("click", "satisfied"),
+            TWINS: ("click", "click"),
+        }
+
+    def run(self, arm, jobs):
+        data = _load(self.num_train, self.num_test, self.num_test)
+        data = only_tasks(data, dict(zip(TASKS, self.arms[arm], strict=True)))
+        length: dict[str, Any] = {"epochs": self.epochs, "batch_size": self.batch_size}
+        best = {"monitor": "val_task_loss"}
+        runs = train_jobs(self._build, data, jobs, best=best, **length)
+        return [self._numbers(copy.model, data.test) for copy in runs.copies]
+
+    def _build(self, seed):
+        inputs = keras.Input((20,), name="features")
+        bottom = keras.layers.Dense(self.bottom, "relu")(inputs)
+        model = build_multitask_model(
+            keras.Model(inputs, bottom, name="bottom"),
+            [Task(name, "binary") for name in TASKS],
+            experts=DenseExperts(self.num_experts, [self.units]),
+            per_example=True,
+        )
+        model.compile(keras.optimizers.Adam(self.learning_rate))
+        return model
+
+    def _numbers(self, model, split):
+        bottom = model.get_layer("bottom")
+        seen = bottom.predict(split.x, batch_size=8192, verbose=0)
+        layer = model.get_layer("mmoe")
+        weights = keras.ops.convert_to_numpy(layer.expert_weights(seen))
+        found = {f"{task}_auc": area for task, area in areas(model, split).items()}
+        return {**gate_numbers(weights), **found}
+
+    @property
+    def claims(self):
+        yield Claim(
+            "Section 6.4.2, on Figure 6",
+            "MMoE learns the difference between the tasks: their gates differ.",
+            lambda r: (
+                f"The distance of the mean gates is {r.mean(PAPERS, 'distance'):.2f}, "
+                "and that of two gates for the same task "
+                f"{r.mean(TWINS, 'distance'):.2f}. Difference: "
+                f"{r.gap(PAPERS, TWINS, 'distance'):2}."
+            ),
+            Higher(PAPERS, TWINS, by="distance"),
+        )
+        yield Claim(
+            "Section 6.4.2, on Figure 6",
+            "It balances shared and non-shared parameters by itself. (It holds here if "
+            "the gates share weight and differ in weight, and by more than two gates "
+            "for the same task.)",
+            lambda r: (
+                f"The gates have {1 - r.mean(PAPERS, 'distance'):.0%} of their weight "
+                "on the same experts."
+            ),
+            lambda r: all_hold(
+                [
+                    all_positive([r.gap(PAPERS, TWINS, "distance")]),
+                    r.mean(PAPERS, "distance") < 1,
+                ]
+            ),
+        )
+        yield Claim(
+            "Section 6.4.2, on Figure 6",
+            "The gate of the satisfaction task is more focused on a single expert.",
+            lambda r: (
+                f"The largest mean weight is {r.text(PAPERS, 'satisfaction_focus', 2)} "
+                f"for satisfaction and {r.text(PAPERS, 'engagement_focus', 2)} for "
+                "engagement. Difference within a model: "
+                f"{gap_of(r.values(PAPERS, 'more_focus')):2}."
+            ),
+            lambda r: all_positive([gap_of(r.values(PAPERS, "more_focus"))]),
+        )
+        yield Claim(
+            "Section 6.4.2, on Figure 6",
+            "That is because its labels are sparser.",
+            lambda r: (
+                "With a satisfaction task that is frequent, the difference in focus is "
+                f"{r.text(FREQUENT, 'more_focus', 2)}. With the rare one it is higher "
+                f"by {r.gap(PAPERS, FREQUENT, 'more_focus'):2}."
+            ),
+            Higher(PAPERS, FREQUENT, by="more_focus"),
+        )
+
+    def table_gates(self, results):
+        yield (
+            "tasks | distance of the gates | focus: engagement | focus: satisfaction | "
+            "experts in effect: engagement | experts in effect: satisfaction | test "
+            "AUC: engagement | test AUC: satisfaction"
+        )
+        tasks = "engagement", "satisfaction"
+        numbers = [f"{t}_{each}" for each in ("focus", "experts", "auc") for t in tasks]
+        for arm in self.arms:
+            distance = results.text(arm, "distance", 2)
+            yield [arm, distance, *results.texts(arm, *numbers)]
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {
+            "SHOWN": SHOWN,
+            "least_focus": 1 / self.num_experts,
+        }
+
+    def draw_gates(self, results):
+        """A panel for each of ten runs: two bars for each expert, one for each task."""
+        runs = [run.numbers for run in results.of(PAPERS)[:10]]
+        columns = min(5, len(runs))
+        rows = math.ceil(len(runs) / columns)
+        size = 0.6 + 1.35 * rows, max(columns, 2) / 5
+        figure, axes = drawing.panels(rows, columns, *size, sharex=True, sharey=True)
+        for seed, (ax, run) in enumerate(zip(axes.flat, runs, strict=False)):
+            order = np.argsort(run["engagement_mean"])[::-1]
+            pairs = zip((-0.2, 0.2), TASKS, drawing.COLORS, strict=False)
+            for shift, task, color in pairs:
+                parts = (run[f"{task}_{what}"] for what in ("mean", "low", "high"))
+                mean, low, high = (np.asarray(part)[order] for part in parts)
+                x = np.arange(len(mean)) + shift
+                ax.bar(x, mean, 0.4, color=color, label=task)
+                ax.vlines(x, low, high, color=drawing.TEXT, linewidth=0.6)
+            drawing.tidy_axes(ax)
+            ax.set_xticks([])
+            ax.set_title(f"seed {seed}", fontsize=drawing.SMALL_FONT, loc="left")
+        for ax in axes.flat[len(runs) :]:
+            ax.set_visible(False)
+        figure.supxlabel("experts", fontsize=drawing.FONT)
+        figure.supylabel("weight in the gate", fontsize=drawing.FONT)
+        handles = axes.flat[0].get_legend_handles_labels()
+        look = {"loc": "outside upper right", "ncols": 2, "frameon": False}
+        figure.legend(*handles, **look, fontsize=drawing.SMALL_FONT)
+        return figure
+
+
+def gate_numbers(weights):
+    """Statistics of the gates of two tasks, of their weights (examples, 2, n)."""
+    means = weights.mean(axis=0)
+    low, high = np.percentile(weights, SHOWN, axis=0)
+    entropy = -(weights * np.log(np.maximum(weights, 1e-30))).sum(axis=-1)
+    focus = means.max(axis=-1)
+    numbers = {
+        "distance": np.abs(means[0] - means[1]).sum() / 2,
+        "more_focus": focus[1] - focus[0],
+    }
+    for row, task in enumerate(TASKS):
+        numbers[f"{task}_focus"] = focus[row]
+        numbers[f"{task}_experts"] = np.exp(entropy[:, row]).mean()
+        numbers[f"{task}_mean"] = means[row].round(4)
+        numbers[f"{task}_low"] = low[row].round(4)
+        numbers[f"{task}_high"] = high[row].round(4)
+    return numbers

@@ -1,0 +1,279 @@
+"""The benchmark's results as a page."""
+
+import json
+import math
+import pathlib
+
+from dselectk_keras.plots.style import (
+    COLORS,
+    FONT,
+    SMALL_FONT,
+    TEXT,
+    import_pyplot,
+    tidy_axes,
+)
+from research.engine.drawing import panels
+from research.speed.others import SAME_LOOP
+
+INFERENCE_COLUMNS = (
+    ("predict, ms", "predict_ms", "{:.3g}"),
+    ("times list", "predict_times_list", "{:.2f}"),
+    ("times plain", "predict_times_plain", "{:.2f}"),
+    ("times bank", "predict_times_bank", "{:.2f}"),
+    ("ideal", "forward_ideal", "{:.1f}"),
+    ("of floor", "predict_over_floor", "{:.1f}"),
+    ("call, ms", "call_ms", "{:.3g}"),
+    ("times plain", "call_times_plain", "{:.2f}"),
+)
+TRAINING_COLUMNS = (
+    ("fit, ms", "fit_ms", "{:.3g}"),
+    ("times list", "fit_times_list", "{:.2f}"),
+    ("times plain", "fit_times_plain", "{:.2f}"),
+    ("times bank", "fit_times_bank", "{:.2f}"),
+    ("ideal", "training_ideal", "{:.1f}"),
+    ("of floor", "fit_over_floor", "{:.1f}"),
+    ("first calls, s", "first_seconds", "{:.1f}"),
+)
+LABEL_COLUMNS = ("plain", "array", "by name", "by name / array", "array / plain")
+REPLICATE_COLUMNS = (
+    ("plain run, s", "plain_seconds", "{:.2f}"),
+    ("fitted again, s", "again_seconds", "{:.2f}"),
+    ("a copy, s", "copy_seconds", "{:.3f}"),
+    ("copy / plain", "copy_of_plain", "{:.3f}"),
+    ("copy / again", "copy_of_again", "{:.3f}"),
+)
+HEAD = """<!-- Written by scripts/benchmark.py from the JSON files beside it. -->
+
+# Benchmark
+
+[Speed and memory](../performance.md) says what follows from these numbers.
+"""
+ABOUT = pathlib.Path(__file__).with_name("about.md")  # Workloads, forms, columns.
+# Time of the package divided by the time of the plain model.
+AGAINST_PLAIN = (
+    ("fit", "fit_times_plain"),
+    ("fit, both with metrics", "fit_times_plain+metrics"),
+    ("predict", "predict_times_plain"),
+    ("call", "call_times_plain"),
+)
+OTHERS = {
+    "release": "original release",
+    "libmtl": "LibMTL",
+    "transformers": "Mixtral of transformers",
+}
+SPARSE_FORMS = "condensed", "one task", "dispatched"
+GOAL = 1.25
+
+
+def write_page(folder):
+    """Write `benchmark.md` from the results in a folder; return its path."""
+    folder = pathlib.Path(folder)
+    paths = sorted(folder.glob("benchmark_*.json"))
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+    ratios, parts = plain_ratios(results), [HEAD]
+    if ratios:
+        draw_ratios(ratios, folder / "benchmark.png")
+        parts.append(_against_plain(ratios))
+    parts += [_against_others(results), _against_ideal(results)]
+    parts += [ABOUT.read_text(encoding="utf-8"), *map(_section, results)]
+    page = folder / "benchmark.md"
+    page.write_text("\n".join(parts), encoding="utf-8")
+    return page
+
+
+def plain_ratios(results):
+    """Times of the package, divided by the times of the plain model.
+
+    They are in a dict of dicts: workload, then (measurement, backend).
+    """
+    ratios = {}
+    for result in results:
+        for name, workload in result["workloads"].items():
+            forms = workload["forms"]
+            # One output per task is the default; the plain model has a single one.
+            ours = forms.get("stacked", forms.get("bank", {}))
+            for what, key in AGAINST_PLAIN:
+                if ours.get(key) is not None:
+                    pair = what, result["about"]["backend"]
+                    ratios.setdefault(name, {})[pair] = 1 / ours[key]
+    return dict(sorted(ratios.items()))
+
+
+def _backends(ratios):
+    return sorted({backend for found in ratios.values() for _, backend in found})
+
+
+def draw_ratios(ratios, path):
+    """Draw a panel per measurement, a row per workload, and a mark per backend."""
+    figure, axes = panels(1, 3, 0.9 + 0.24 * len(ratios), sharex=True, sharey=True)
+    backends = _backends(ratios)
+    for ax, what in zip(axes[0], ("fit", "predict", "call"), strict=True):
+        ax.axvline(GOAL, color=TEXT, linewidth=0.8)
+        for backend, color, marker in zip(backends, COLORS, "osD", strict=False):
+            values = [each.get((what, backend), math.nan) for each in ratios.values()]
+            ax.plot(values, range(len(values)), marker, color=color, label=backend)
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter(import_pyplot().ScalarFormatter())
+        ax.set_title(what, fontsize=FONT, loc="left")
+        ax.margins(x=0.1)
+        tidy_axes(ax, grid="y")
+    first = axes[0, 0]
+    first.set_yticks(range(len(ratios)), ratios)
+    first.invert_yaxis()  # The first row on top.
+    figure.supxlabel("time of the package / time of the plain model", fontsize=FONT)
+    place = {"loc": "outside upper right", "ncols": len(backends), "frameon": False}
+    figure.legend(*first.get_legend_handles_labels(), fontsize=SMALL_FONT, **place)
+    figure.savefig(path, dpi=200)
+
+
+def _against_plain(ratios):
+    measured = [what for what, _ in AGAINST_PLAIN]
+    rows = [
+        [name, backend, *(_cell("{:.2f}", found.get((w, backend))) for w in measured)]
+        for name, found in ratios.items()
+        for backend in _backends(ratios)
+        if any((what, backend) in found for what in measured)
+    ]
+    heads = ["workload", "backend", *measured]
+    return f"""## The package against a plain Keras model
+
+![Time of the package divided by time of the plain model](benchmark.png)
+
+Time of the package divided by the time of a Keras model that was written for one
+workload alone; below 1 the package is faster. The line is the goal, {GOAL}. With 128
+tasks (W2), the package has `stacked=True`. For *fit*, the plain model is compiled with
+`mse` alone, and the package tracks a loss and a metric per task. For *fit, both with
+metrics*, the plain model tracks the error of each task too.
+
+{lines(heads, rows, left=2)}
+"""
+
+
+def _against_others(results):
+    rows, commands = [], set()
+    for result in results:
+        for key, found in result.get("others", {}).items():
+            workload, name = key.split(", ")
+            forms, about = found["forms"], found["about"]
+            commands.add(f"`{about['command']}`, {about['date']}.")
+            best = "stacked", "dispatched", "bank"
+            compared = {
+                OTHERS[name]: next(form for form in best if form in forms),
+                f"{OTHERS[name]}, same loop": SAME_LOOP,
+                f"{OTHERS[name]}, ours with XLA": "XLA",
+            }
+            theirs = forms[name]
+            for title, form in compared.items():
+                if ours := forms.get(form):
+                    keys = [f"{what}_ms" for what in ("fit", "predict", "call")]
+                    times = [k in ours and theirs[k] / ours[k] for k in keys]
+                    rows.append(
+                        [workload, title, about["backend"]]
+                        + [_cell("{:.1f}", time or None) for time in times]
+                        + [f"{each['fit_ms']:.3g}" for each in (theirs, ours)]
+                    )
+    if not rows:
+        return ""
+    heads = ["workload", "code", "backend", "fit", "predict", "call"]
+    heads += ["its fit, ms", "ours, ms"]
+    return f"""## The package against other code
+
+How many times as fast as the same model in the code of others, in the same run. With
+128 tasks (W2), the package has `stacked=True`. The release runs under Keras 2, with
+plain layers around its gate, and computes no metrics; LibMTL's architecture is trained
+by a loop in torch that computes none either. The block of Mixtral is trained by this
+loop too. Its gated experts have two thirds of the units, and so as many operations; the
+package has `dispatch=True`. Both evaluate each expert on its own tokens, and drop none.
+*Same loop*: that loop trains the package's layer too, and not `fit`. *Ours with XLA*:
+the package is compiled with `jit_compile=True`, with which the release takes longer.
+
+{lines(heads, sorted(rows), left=3)}
+
+{" ".join(sorted(commands))}
+"""
+
+
+def _against_ideal(results):
+    keys = "predict_times_bank", "forward_ideal", "fit_times_bank", "training_ideal"
+    rows = [
+        [name, form, result["about"]["backend"], *(f"{found[k]:.1f}" for k in keys)]
+        for result in results
+        for name, workload in result["workloads"].items()
+        for form, found in _with_ideal(workload["forms"]).items()
+        if form in SPARSE_FORMS and found.get("fit_times_bank") is not None
+    ]
+    heads = ["workload", "form", "backend", "predict", "ideal", "fit", "ideal"]
+    return f"""## Sparse forms against the ideal
+
+How many times as fast as *bank*, with all experts evaluated. Ideal: how many times
+fewer operations it has.
+
+{lines(heads, sorted(rows), left=3)}
+"""
+
+
+def lines(heads, rows, left):
+    """A table; the first columns are aligned to the left."""
+    marks = ["---"] * left + ["---:"] * (len(heads) - left)
+    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, marks, *rows])
+
+
+def _section(result):
+    about = result["about"]
+    parts = [f"## {about['backend']} on {about['device']}"]
+    for name, workload in sorted(result["workloads"].items()):
+        own, forms = workload["about"], _with_ideal(workload["forms"])
+        versions = f"{own['backend']} {own['backend_version']}, Keras {own['keras']}"
+        parts += [
+            f"### {name} ({about['backend']}): {workload['title']}",
+            (
+                f"`{own['command']}`, {own['date']}, {versions}, Python "
+                f"{own['python']}.\nA large matrix product runs at "
+                f"{workload['matrix_gflops']:.0f} GFLOP/s."
+            ),
+            _table("form", INFERENCE_COLUMNS, forms),
+            _table("form", TRAINING_COLUMNS, forms),
+        ]
+    for name, found in result.get("labels", {}).items():
+        methods = {method: found[method] for method in ("fit", "evaluate")}
+        parts += [
+            f"### Labels of {name} ({about['backend']})",
+            (
+                f"`{found['about']['command']}`, {found['about']['date']}. "
+                f"Milliseconds per step of a call of one epoch, {found['rows']:,} rows."
+            ),
+            _table("call", [(each, each, "{:.3g}") for each in LABEL_COLUMNS], methods),
+        ]
+    if result["replicate"]:
+        parts += [
+            f"### Many runs in one program ({about['backend']})",
+            _table("shape", REPLICATE_COLUMNS, result["replicate"]),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _with_ideal(forms):
+    """The numbers of the forms, and how many operations fewer than the bank's."""
+    counts = {"forward_ideal": "forward_flops", "training_ideal": "training_flops"}
+    return {
+        form: numbers
+        | {name: forms["bank"][key] / numbers[key] for name, key in counts.items()}
+        for form, numbers in forms.items()
+    }
+
+
+def _table(corner, columns, rows):
+    """A table with a row for each item of a dict of dicts, without empty columns."""
+    filled = {
+        key for values in rows.values() for key in values if values[key] is not None
+    }
+    columns = [column for column in columns if column[1] in filled]
+    cells = [
+        [name, *(_cell(layout, values.get(key)) for _, key, layout in columns)]
+        for name, values in rows.items()
+    ]
+    return lines([corner, *(head for head, _, _ in columns)], cells, left=1)
+
+
+def _cell(layout, value):
+    return "-" if value is None else layout.format(value)

@@ -1,0 +1,11 @@
+"""Experiments of our own, whose results are blocks in the pages of docs/."""
+
+from research.studies.census import Census
+from research.studies.choice import Choice
+from research.studies.collapse import Collapse
+from research.studies.demo import Demo
+from research.studies.libraries import Libraries
+from research.studies.ranking import Ranking
+
+KINDS = (Census, Choice, Collapse, Demo, Libraries, Ranking)
+STUDIES = {kind.name: kind for kind in KINDS}

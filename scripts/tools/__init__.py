@@ -1,0 +1,1 @@
+"""Tools of the developers: releases, kernels, killed trainings, short notebooks."""

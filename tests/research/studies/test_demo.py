@@ -1,0 +1,74 @@
+"""The demo and the experiment behind it."""
+
+import dataclasses
+import pathlib
+import re
+
+import demo
+
+from research.engine import Job, Results
+from research.engine.experiment import TRIAL_SEED
+from research.studies.demo import DECAYS, RATES, Demo, multiplications, problem_of
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+def test_the_demo_compares_errors_and_costs(tmp_path, capsys, monkeypatch):
+    from research.studies import demo as study
+
+    @dataclasses.dataclass(frozen=True)
+    class Small(Demo):
+        num_tasks: int = 16
+        epochs: int = 5
+
+    monkeypatch.setattr(
+        study, "FEW", ("2 of 16, side by side", "shared bottom, 256 units")
+    )
+    monkeypatch.setattr(study, "Demo", Small)
+    monkeypatch.setattr(Small, "config", Demo().config)  # As that of the settings.
+    demo.main(["--out", str(tmp_path)])
+    shown = capsys.readouterr().out
+    # Two experts of 16 units for 30 inputs, and a tower; 256 units.
+    assert re.search(r"0\.\d{3} +992  chosen by fit: 2 of 16, side by side\n", shown)
+    assert re.search(r"0\.\d{3} +7,936  no gate: shared bottom, 256 units\n", shown)
+    assert "| chosen by fit | 2 of 16, side by side | " in shown
+    assert {"demo-errors.png", "demo-experts.png"} == {
+        each.name for each in tmp_path.iterdir()
+    }
+
+
+def test_a_tower_reads_mixed_experts_once():
+    # GateBench counts the same: shares are part of the kernels.
+    arms = Demo().arms
+    assert multiplications(arms["2 of 16, mixed"], 32) == 32 * 30 + 16
+    assert multiplications(arms["2 of 16, side by side"], 32) == 32 * 30 + 32
+    assert multiplications(arms["shared bottom, 105 units"], 105) == 105 * 30 + 105
+
+
+def test_settings_are_tuned_on_problems_that_are_not_reported():
+    settings = {"rate": 0.1, "decide_by": 0.5}
+    assert problem_of(Job(TRIAL_SEED + 1, settings)) == (101, 0.5)
+    assert problem_of(Job(1, settings)) == (1, 0.5)
+
+
+def test_the_committed_runs_are_whole():
+    experiment = Demo()
+    results = Results(experiment, "cpu", ROOT / "docs/results")
+    assert results.complete
+    at_edges = {}
+    for arm, model in experiment.arms.items():
+        runs = results.of(arm)
+        assert [run.seed for run in runs] == [*range(10)]
+        assert {run.settings["rate"] for run in runs} <= {*model.space["rate"]}
+        found = runs[0].settings
+        edges = found["rate"] == max(RATES), found["decay"] == max(DECAYS)
+        at_edges |= {arm: edges} if any(edges) else {}
+    assert at_edges == {
+        "Top-k, 2 of 16": (True, True),
+        "DSelect-k, 2 of 16": (False, True),
+    }
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    assert (
+        "Top-k's values are at the upper edges of the grids of both, learning rate and "
+        "weight decay, and DSelect-k's at that of the decay" in readme
+    )
