@@ -1,0 +1,16 @@
+from dselectk_keras.tables.columns import (
+    column_kinds,
+    convert_columns,
+    describe_columns,
+)
+from dselectk_keras.tables.read import read_table
+from dselectk_keras.tables.targets import Target, find_targets
+
+__all__ = [
+    "Target",
+    "column_kinds",
+    "convert_columns",
+    "describe_columns",
+    "find_targets",
+    "read_table",
+]
