@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from dselectk_keras.tables.targets import find_targets
+
 TREES, EXTRA, LINEAR = "boosted trees", "extra trees", "linear model"
 MOST_ROUNDS, PATIENCE = 3_000, 50
 NUM_TREES = 200  # Of the extra trees.
@@ -56,8 +58,7 @@ def rivals(train, validation, targets, settings=12, seed=0):
 
     The settings of a model are those with the lowest validation loss. With them, it is
     trained again on the rows of both frames, boosted trees with as many rounds as were
-    best. Rows without a label of a target are left out for this target. Numbers are
-    targets with a floating-point type; others have classes.
+    best. Rows without a label of a target are left out for this target.
 
     Args:
         train: A table of pandas with the rows to train on, and the targets.
@@ -69,12 +70,12 @@ def rivals(train, validation, targets, settings=12, seed=0):
     Returns:
         A dict from each target to a dict from the kind of model to a `Rival`.
     """
-    targets = list(targets)
-    encode = Columns(train.drop(columns=targets))
-    tables = [encode(frame.drop(columns=targets)) for frame in (train, validation)]
+    kinds = {target.name: target.kind for target in find_targets(train, targets)}
+    encode = Columns(train.drop(columns=[*kinds]))
+    tables = [encode(frame.drop(columns=[*kinds])) for frame in (train, validation)]
     forms = {kind: [encode.form(kind, each) for each in tables] for kind in SPACES}
-    found = {target: {} for target in targets}
-    for number, target in enumerate(targets):
+    found = {target: {} for target in kinds}
+    for number, target in enumerate(kinds):
         known = [frame[target].notna().to_numpy() for frame in (train, validation)]
         pairs = zip((train, validation), known, strict=True)
         y = [frame[target].to_numpy()[rows] for frame, rows in pairs]
@@ -82,7 +83,7 @@ def rivals(train, validation, targets, settings=12, seed=0):
             x = [form[rows] for form, rows in zip(forms[kind], known, strict=True)]
             draw = np.random.default_rng([seed, number])
             own = drawn(kind, settings, draw)
-            model = _choose(kind, x, y, own, seed)
+            model = _choose(kind, x, y, kinds[target], own, seed)
             found[target][kind] = model._replace(
                 predict=_of_frames(model.predict, encode, kind)
             )
@@ -108,11 +109,6 @@ def drawn(kind, count, draw):
         dict(zip(space, values, strict=True))
         for values in (first, *(others[place] for place in order))
     ]
-
-
-def is_number(labels):
-    """True if labels are numbers, and not classes."""
-    return np.asarray(labels).dtype.kind == "f"
 
 
 def error(labels, predicted, classes=None):
@@ -196,10 +192,9 @@ def _texts(column):
     return column.map(str, na_action="ignore").astype(object)
 
 
-def _choose(kind, x, y, settings, seed):
+def _choose(kind, x, y, labels, settings, seed):
     """Try settings, and train again with the best ones on the rows of both parts."""
-    fit = FITS[kind]
-    classes = None if is_number(y[0]) else np.unique(y[0])
+    fit, classes = FITS[kind], None if labels == "number" else np.unique(y[0])
     if classes is not None:  # A class that is not to be learned chooses nothing.
         kept = np.isin(y[1], classes)
         x, y = [x[0], x[1][kept]], [y[0], y[1][kept]]
@@ -209,10 +204,10 @@ def _choose(kind, x, y, settings, seed):
         predict, rounds = fit(x[0], codes[0], classes, own, seed, (x[1], codes[1]))
         tried.append((error(y[1], predict(x[1]), classes), own | rounds))
     loss, own = min(tried, key=lambda each: each[0])
-    labels, concatenate = np.concatenate(y), np.concatenate
+    every, concatenate = np.concatenate(y), np.concatenate
     if isinstance(x[0], pd.DataFrame):
         concatenate = functools.partial(pd.concat, ignore_index=True)
-    predict, _ = fit(concatenate(x), _codes(labels, classes), classes, own, seed)
+    predict, _ = fit(concatenate(x), _codes(every, classes), classes, own, seed)
     return Rival(own, loss, classes, predict)
 
 

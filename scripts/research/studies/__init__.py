@@ -6,6 +6,7 @@ from research.studies.collapse import Collapse
 from research.studies.demo import Demo
 from research.studies.libraries import Libraries
 from research.studies.ranking import Ranking
+from research.studies.tables import Tables
 
-KINDS = (Census, Choice, Collapse, Demo, Libraries, Ranking)
+KINDS = (Census, Choice, Collapse, Demo, Libraries, Ranking, Tables)
 STUDIES = {kind.name: kind for kind in KINDS}
