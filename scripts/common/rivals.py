@@ -18,7 +18,7 @@ from dselectk_keras.tables.targets import find_targets
 
 TREES, EXTRA, LINEAR = "boosted trees", "extra trees", "linear model"
 MOST_ROUNDS, PATIENCE = 3_000, 50
-NUM_TREES = 200  # Of the extra trees.
+NUM_TREES = 100  # Of the extra trees.
 FREQUENT = 50  # The categories of a column that have an input of their own.
 SMALLEST = 1e-6  # A probability in a log loss.
 # The settings that are tried; the first ones are the defaults.
@@ -53,7 +53,7 @@ class Rival(NamedTuple):
     predict: Callable
 
 
-def rivals(train, validation, targets, settings=12, seed=0):
+def rivals(train, validation, targets, settings=12, seed=0, kinds=tuple(SPACES)):
     """Train the rivals of a network: for each target, one model of each kind.
 
     The settings of a model are those with the lowest validation loss. With them, it is
@@ -66,24 +66,25 @@ def rivals(train, validation, targets, settings=12, seed=0):
         targets: The names of the columns that are targets.
         settings: The number of settings that are tried, the defaults first.
         seed: The seed of the settings and of the models.
+        kinds: The kinds of models.
 
     Returns:
         A dict from each target to a dict from the kind of model to a `Rival`.
     """
-    kinds = {target.name: target.kind for target in find_targets(train, targets)}
-    encode = Columns(train.drop(columns=[*kinds]))
-    tables = [encode(frame.drop(columns=[*kinds])) for frame in (train, validation)]
-    forms = {kind: [encode.form(kind, each) for each in tables] for kind in SPACES}
-    found = {target: {} for target in kinds}
-    for number, target in enumerate(kinds):
+    labels = {target.name: target.kind for target in find_targets(train, targets)}
+    encode = Columns(train.drop(columns=[*labels]))
+    tables = [encode(frame.drop(columns=[*labels])) for frame in (train, validation)]
+    forms = {kind: [encode.form(kind, each) for each in tables] for kind in kinds}
+    found = {target: {} for target in labels}
+    for number, target in enumerate(labels):
         known = [frame[target].notna().to_numpy() for frame in (train, validation)]
         pairs = zip((train, validation), known, strict=True)
         y = [frame[target].to_numpy()[rows] for frame, rows in pairs]
-        for kind in SPACES:
+        for kind in kinds:
             x = [form[rows] for form, rows in zip(forms[kind], known, strict=True)]
             draw = np.random.default_rng([seed, number])
             own = drawn(kind, settings, draw)
-            model = _choose(kind, x, y, kinds[target], own, seed)
+            model = _choose(kind, x, y, labels[target], own, seed)
             found[target][kind] = model._replace(
                 predict=_of_frames(model.predict, encode, kind)
             )
@@ -140,7 +141,8 @@ class Columns:
             if not _numbers(column)
         }
         known = self(frame)
-        self.kept = [name for name in known if known[name].nunique() > 1]
+        counts = known.nunique()
+        self.kept = list(counts.index[counts > 1])
         numbers = known[[n for n in self.kept if known[n].dtype.kind == "f"]]
         self.means, self.spreads = numbers.mean(), numbers.std()
         self.gaps = [name for name in numbers if numbers[name].isna().any()]

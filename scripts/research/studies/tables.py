@@ -14,16 +14,19 @@ from research.studies.real_tables import TABLES
 
 ESTIMATOR, TUNED, UNTUNED = "TableModel", "rivals, tuned", "rivals, default"
 BEST = "best"
+RIVAL = TUNED, BEST
 HELD_OUT = 0.2  # Of the rows to train on, for the settings of the rivals.
-# What the runs of rivals show, by the name in the tables.
+# The names of the kinds of models in a run of rivals.
 SHOWN = {
     "boosted trees, default": (UNTUNED, TREES),
     "boosted trees, tuned": (TUNED, TREES),
     "extra trees, tuned": (TUNED, EXTRA),
     "linear model, tuned": (TUNED, LINEAR),
-    "best of them by validation, tuned": (TUNED, BEST),
 }
-RIVAL = TUNED, BEST
+HEADS = (
+    "model | log ratio: | without its best table: | tables won: | highest | processor, "
+    "s:"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,22 +46,20 @@ class Tables(Experiment):
     title = "several targets on ten real tables"
     needs = ("UCI Adult, Census-Income, energy, concrete, solar flares", 40)
     scales = ("num_train",)
-    pictures = ("ratios",)
+    pictures = ("ratios.png",)
     page = """\
-{table_arms}
+{table_models}
 
-{summary}
+{table_tables}
 
-![Errors on ten tables, over those of the best rival.](ratios)
-
-{table_targets}
-
-{how}"""
+{seeds} splits of each table, at most {num_train:,} rows to train on and {num_test:,} to
+test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
+{machines}."""
 
     seeds: int = preset(5, smoke=1)
-    num_train: int = preset(4_000, smoke=120)
-    num_test: int = preset(4_000, smoke=60)
-    settings: int = preset(10, smoke=2)
+    num_train: int = preset(2_000, smoke=120, paper=20_000)
+    num_test: int = preset(2_000, smoke=60, paper=20_000)
+    settings: int = preset(6, smoke=2, paper=24)
     num_tables: int = preset(10, smoke=1)
 
     @property
@@ -68,9 +69,14 @@ class Tables(Experiment):
 
     @property
     def methods(self):
-        """What is fitted: functions of the rows to train on, targets and a seed."""
-        tuned = functools.partial(fit_rivals, settings=self.settings)
-        return {UNTUNED: functools.partial(fit_rivals, settings=1), TUNED: tuned}
+        """Functions of the rows to train on, targets and a seed, by name.
+
+        They return predictors, by the name of a kind of model; see `measure`.
+        """
+        return {
+            UNTUNED: functools.partial(fit_rivals, settings=1, kinds=(TREES,)),
+            TUNED: functools.partial(fit_rivals, settings=self.settings),
+        }
 
     @property
     def arms(self):
@@ -84,13 +90,16 @@ class Tables(Experiment):
     def run(self, arm, jobs):
         """Fit and test on the split of each job."""
         table, method = self.arms[arm]
-        targets, found = TABLES[table].targets, []
+        targets, found = list(TABLES[table].targets), []
         for job in jobs:
             train, test = self.split(load(table, self.data_dir or "."), job.seed)
             began = time.process_time()
-            models = self.methods[method](train, list(targets), job.seed)
-            errors = {name: measure(own, test, targets) for name, own in models.items()}
+            models = self.methods[method](train, targets, job.seed)
             seconds = time.process_time() - began
+            errors = {
+                kind: measure(predict, test, targets)
+                for kind, predict in models.items()
+            }
             found.append({"errors": errors, "processor_seconds": seconds})
         return found
 
@@ -101,77 +110,70 @@ class Tables(Experiment):
         parts = order[:size], order[size : size + self.num_test]
         return [frame.iloc[rows].reset_index(drop=True) for rows in parts]
 
-    def errors(self, results, table, method, kind):
-        """The errors of one kind of model: a dict from split and target."""
-        return {
-            (run.seed, target): value
-            for run in results.of(f"{table}: {method}")
-            for target, value in run.numbers["errors"][kind].items()
-        }
-
-    def logs(self, results, method, kind, against=RIVAL):
-        """Per table, the log ratios of errors, for each split the mean over targets."""
-        found = {}
-        for table in self.tables:
-            mine = self.errors(results, table, method, kind)
-            other = self.errors(results, table, *against)
-            by_split: dict[int, list] = {}
-            for split, target in mine.keys() & other.keys():
-                ratio = np.log(mine[split, target] / other[split, target])
-                by_split.setdefault(split, []).append(ratio)
-            if by_split:
-                found[table] = [np.mean(by_split[split]) for split in sorted(by_split)]
-        return found
-
     @property
     def compared(self):
-        """The rows of the table: the names of models, with their method and kind."""
-        own = {m: (m, BEST) for m in self.methods if m not in (TUNED, UNTUNED)}
-        return own | SHOWN
+        """The models in the tables: a method and a kind of model, by name."""
+        own = [method for method in self.methods if method not in RIVAL + (UNTUNED,)]
+        return {method: (method, BEST) for method in own} | SHOWN
 
-    def table_arms(self, results):
-        """The mean log ratio of each model to the best rival, and the tables won."""
-        rows: list[Any] = [
-            "model | log ratio: | without its best table: | tables won: | worst table"
-            " | processor, s:"
-        ]
+    def logs(self, results, method, kind):
+        """Log ratios of errors to the best rival, the mean over targets.
+
+        Returns:
+            A dict from each table that was run to an array with one for each split.
+        """
+        found = {}
+        for table in self.tables:
+            mine, other = (
+                {r.seed: r.numbers["errors"] for r in results.of(f"{table}: {each}")}
+                for each in (method, TUNED)
+            )
+            splits = sorted(mine.keys() & other.keys())
+            if splits:
+                found[table] = np.array(
+                    [mean_log(mine[s][kind], other[s][BEST]) for s in splits]
+                )
+        return found
+
+    def table_models(self, results):
+        """The mean log ratio of each model over tables, and the tables that it wins."""
+        rows: list[Any] = [HEADS]
         for name, (method, kind) in self.compared.items():
-            if (method, kind) == RIVAL:
-                continue
             logs = self.logs(results, method, kind)
-            means = {table: np.mean(each) for table, each in logs.items()}
+            means = {table: float(each.mean()) for table, each in logs.items()}
             if len(means) < 2:
                 continue
-            order = sorted(means, key=lambda table: means[table])
-            others = [means[table] for table in order[1:]]
-            won = sum(value < 0 for value in means.values())
-            seconds = [
-                run.numbers["processor_seconds"]
-                for table in means
-                for run in results.of(f"{table}: {method}")
-            ]
+            low, *others = sorted(means, key=lambda table: means[table])
+            runs = [run for table in means for run in results.of(f"{table}: {method}")]
+            seconds = np.mean([run.numbers["processor_seconds"] for run in runs])
             rows.append(
                 [
                     name,
-                    interval(list(means.values())),
-                    f"{np.mean(others):+.3f}",
-                    f"{won} of {len(means)}",
-                    f"{order[-1]} {means[order[-1]]:+.3f}",
-                    f"{np.mean(seconds):.0f}",
+                    interval([means[table] for table in [low, *others]]),
+                    f"{np.mean([means[table] for table in others]):+.3f}",
+                    f"{sum(mean < 0 for mean in means.values())} of {len(means)}",
+                    f"{others[-1]} {means[others[-1]]:+.3f}",
+                    f"{seconds:.0f}",
                 ]
             )
         return rows
 
-    def table_targets(self, results):
-        """The log ratio on each table."""
-        names = [name for name, own in self.compared.items() if own != RIVAL]
-        logs = {name: self.logs(results, *self.compared[name]) for name in names}
-        names = [name for name in names if logs[name]]
+    def table_tables(self, results):
+        """The log ratios on each table, with intervals over its splits."""
+        logs = {name: self.logs(results, *own) for name, own in self.compared.items()}
+        names = [name for name in logs if logs[name]]
         rows: list[Any] = [["table", *(f"{name}:" for name in names)]]
         for table in self.tables:
-            cells = (logs[name].get(table) for name in names)
-            rows.append([table, *(interval(each) if each else "" for each in cells)])
+            cells = [logs[name].get(table, ()) for name in names]
+            rows.append(
+                [table, *(interval(each) if len(each) else "" for each in cells)]
+            )
         return rows
+
+
+def mean_log(errors, others):
+    """The mean over targets of the log ratios of their errors."""
+    return float(np.mean([np.log(errors[name] / others[name]) for name in errors]))
 
 
 def interval(values):
@@ -188,25 +190,30 @@ def load(table, folder):
     return TABLES[table].load(folder)
 
 
-def fit_rivals(train, targets, seed, settings):
-    """Functions of a frame and a target, by kind of rival."""
+def fit_rivals(train, targets, seed, settings, kinds=(TREES, EXTRA, LINEAR)):
+    """Fit the rivals, and the best of them by validation."""
     held_out = np.random.default_rng(seed).random(len(train)) < HELD_OUT
     parts = train[~held_out], train[held_out]
-    found = rivals(*parts, targets, settings, seed)
+    found = rivals(*parts, targets, settings, seed, kinds)
 
     def predict(frame, target, kind):
-        kind = best(found[target]) if kind == BEST else kind
-        return found[target][kind].predict(frame), found[target][kind].classes
+        model = found[target][best(found[target]) if kind == BEST else kind]
+        return model.predict(frame), model.classes
 
-    kinds = [TREES, EXTRA, LINEAR, BEST]
-    return {kind: functools.partial(predict, kind=kind) for kind in kinds}
+    return {kind: functools.partial(predict, kind=kind) for kind in (*kinds, BEST)}
 
 
 def measure(predict, test, targets):
-    """The error of each target.
+    """The error of each target: of numbers the root of the squared one, or a log loss.
 
     Where numbers have two values in the rows to train on, a model has probabilities of
     them, whose mean it predicts.
+
+    Args:
+        predict: A function of a frame and a target that returns predictions and the
+            classes of probabilities, `None` for numbers.
+        test: The rows to test on.
+        targets: The names of the targets.
     """
     errors = {}
     for target in targets:
@@ -214,6 +221,6 @@ def measure(predict, test, targets):
         labels = rows[target].to_numpy()
         predicted, classes = predict(rows, target)
         if classes is not None and labels.dtype.kind == "f":
-            predicted, classes = predicted @ classes, None
+            predicted, classes = predicted @ np.asarray(classes, "float64"), None
         errors[target] = error(labels, predicted, classes)
     return errors
