@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from common.rivals import EXTRA, LINEAR, TREES, best, error, rivals
+from dselectk_keras.plots import style
 from research.engine import Experiment, gap_of, preset
 from research.engine.compare import quantile
 from research.studies.real_tables import TABLES
@@ -74,8 +75,11 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
         They return predictors, by the name of a kind of model; see `measure`.
         """
         return {
+            ESTIMATOR: fit_estimator,
             UNTUNED: functools.partial(fit_rivals, settings=1, kinds=(TREES,)),
             TUNED: functools.partial(fit_rivals, settings=self.settings),
+            "one member": functools.partial(fit_estimator, members=1),
+            "per target": fit_apart,
         }
 
     @property
@@ -113,7 +117,7 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
     @property
     def compared(self):
         """The models in the tables: a method and a kind of model, by name."""
-        own = [method for method in self.methods if method not in RIVAL + (UNTUNED,)]
+        own = [method for method in self.methods if method not in (TUNED, UNTUNED)]
         return {method: (method, BEST) for method in own} | SHOWN
 
     def logs(self, results, method, kind):
@@ -170,6 +174,34 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
             )
         return rows
 
+    def draw_ratios(self, results):
+        """The mean log ratio of each model on each table, the best one with its name."""
+        figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.6)
+        logs = {name: self.logs(results, *own) for name, own in self.compared.items()}
+        names = [name for name in logs if logs[name]]
+        for place, table in enumerate(reversed(self.tables)):
+            means = {n: logs[n][table].mean() for n in names if table in logs[n]}
+            for name, mean in means.items():
+                color = style.COLORS[names.index(name) % len(style.COLORS)]
+                label = name if place == 0 else None
+                ax.plot(mean, place, "o", color=color, label=label)
+            if means:
+                low = min(means, key=lambda name: means[name])
+                ax.annotate(
+                    low,
+                    (means[low], place),
+                    xytext=(-6, 0),
+                    textcoords="offset points",
+                    ha="right",
+                    va="center",
+                    fontsize=style.SMALL_FONT,
+                )
+        ax.axvline(0.0, color="0.5", linewidth=0.8)
+        ax.set_yticks(range(len(self.tables)), list(reversed(self.tables)))
+        ax.set_xlabel("log ratio of test errors to those of the best tuned rival")
+        figure.legend(loc="outside lower center", ncols=3, fontsize=style.SMALL_FONT)
+        return figure
+
 
 def mean_log(errors, others):
     """The mean over targets of the log ratios of their errors."""
@@ -191,16 +223,57 @@ def load(table, folder):
 
 
 def fit_rivals(train, targets, seed, settings, kinds=(TREES, EXTRA, LINEAR)):
-    """Fit the rivals, and the best of them by validation."""
+    """Fit the rivals, and name the best of them by validation."""
     held_out = np.random.default_rng(seed).random(len(train)) < HELD_OUT
     parts = train[~held_out], train[held_out]
     found = rivals(*parts, targets, settings, seed, kinds)
 
-    def predict(frame, target, kind):
-        model = found[target][best(found[target]) if kind == BEST else kind]
-        return model.predict(frame), model.classes
+    def predict(frame, kind):
+        own = {
+            target: models[best(models) if kind == BEST else kind]
+            for target, models in found.items()
+        }
+        return {
+            name: (model.predict(frame), model.classes) for name, model in own.items()
+        }
 
     return {kind: functools.partial(predict, kind=kind) for kind in (*kinds, BEST)}
+
+
+def fit_estimator(train, targets, seed, **options):
+    """Fit one `TableModel` for all targets."""
+    from dselectk_keras.tables import TableModel
+
+    model = TableModel(seed=seed, **options).fit(train, targets)
+
+    def predict(frame):
+        numbers, probabilities = model.predict(frame), model.predict_proba(frame)
+        classes = {target.name: target.classes for target in model.targets_}
+        return {
+            name: (probabilities[name], classes[name])
+            if classes[name]
+            else (numbers[name], None)
+            for name in targets
+        }
+
+    return {BEST: predict}
+
+
+def fit_apart(train, targets, seed, **options):
+    """Fit one `TableModel` per target."""
+    inputs = train.drop(columns=targets)
+    models = [
+        fit_estimator(inputs.assign(**{name: train[name]}), [name], seed, **options)
+        for name in targets
+    ]
+
+    def predict(frame):
+        found = {}
+        for model in models:
+            found |= model[BEST](frame)
+        return found
+
+    return {BEST: predict}
 
 
 def measure(predict, test, targets):
@@ -210,16 +283,17 @@ def measure(predict, test, targets):
     them, whose mean it predicts.
 
     Args:
-        predict: A function of a frame and a target that returns predictions and the
+        predict: A function of a frame that returns for each target predictions, and the
             classes of probabilities, `None` for numbers.
         test: The rows to test on.
         targets: The names of the targets.
     """
-    errors = {}
+    errors, found = {}, predict(test)
     for target in targets:
-        rows = test[test[target].notna()]
-        labels = rows[target].to_numpy()
-        predicted, classes = predict(rows, target)
+        known = test[target].notna().to_numpy()
+        labels = test[target].to_numpy()[known]
+        predicted, classes = found[target]
+        predicted = np.asarray(predicted)[known]
         if classes is not None and labels.dtype.kind == "f":
             predicted, classes = predicted @ np.asarray(classes, "float64"), None
         errors[target] = error(labels, predicted, classes)
