@@ -175,7 +175,7 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
         return rows
 
     def draw_ratios(self, results):
-        """The mean log ratio of each model on each table, the best one with its name."""
+        """The mean log ratio of each model on each table; the best one is named."""
         figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.6)
         logs = {name: self.logs(results, *own) for name, own in self.compared.items()}
         names = [name for name in logs if logs[name]]

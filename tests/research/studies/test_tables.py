@@ -66,7 +66,7 @@ def test_rows_to_test_on_are_others():
     assert len(Tables(num_train=90).split(frame, 0)[0]) == 75
 
 
-def made(folder):  # noqa: ARG001
+def made(folder):
     """A table whose number and class are told by two columns."""
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"x": rng.random(400), "kind": rng.choice(["a", "b"], 400)})
