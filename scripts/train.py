@@ -159,14 +159,15 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
     refuse(parser, arguments, not_used, "not for tables. Received: --table.")
     _check_gate(options, arguments, parser)
     import keras
-    from table_training import describe, train_table
 
+    from common.table_run import describe, train_table
     from common.training_run import TrainingRun
 
     if options.pop("mixed_precision"):
         keras.config.set_dtype_policy("mixed_bfloat16")
     path, targets = options.pop("table"), options.pop("targets")
     more = {name: options.pop(name) for name in OF_TABLES[1:]}
+    more["hashed"] = dict(more["hashed"])
     names = ("out", "overwrite", "quiet", "resume", "log_dir")
     out, overwrite, quiet, *others_of_run = (options[name] for name in names)
     arguments_of_run = out, overwrite, not quiet, *others_of_run

@@ -80,7 +80,7 @@ BACKEND_INDEPENDENT = (
     "research/papers/test_pages.py",
     "plots/",
     "scripts/test_reproduce.py",
-    "scripts/test_table_training.py",
+    "common/test_table_run.py",
     "test_import.py",
     "test_methods_page.py",
     "test_registry.py",

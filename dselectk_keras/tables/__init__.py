@@ -2,6 +2,7 @@ from dselectk_keras.tables.columns import (
     column_kinds,
     convert_columns,
     describe_columns,
+    sort_rows,
 )
 from dselectk_keras.tables.read import read_table
 from dselectk_keras.tables.targets import Target, find_targets
@@ -13,4 +14,5 @@ __all__ = [
     "describe_columns",
     "find_targets",
     "read_table",
+    "sort_rows",
 ]

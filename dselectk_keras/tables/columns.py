@@ -140,6 +140,7 @@ def convert_columns(frame: Any, kinds: Mapping[str, str]) -> Any:
       for Monday, and `NAME_hour`, with minutes as fractions.
     - Strings have None where they are missing. Numbers among them become strings.
     - Ids and constants are left out.
+    - In names, `_` takes the place of `/`, which Keras refuses.
 
     Args:
         frame: A table with these columns; it may have others.
@@ -166,15 +167,21 @@ def convert_columns(frame: Any, kinds: Mapping[str, str]) -> Any:
         column = inferred(frame[name])
         if kind in DATES:
             found = _date_parts(name, _as_dates(name, column, kind))
-            if same := [each for each in found if each in read]:
-                raise ValueError(
-                    f"The dates of the column {name!r} become columns that must have "
-                    f"new names. Received: there is a column {same[0]!r}. Rename it."
-                )
-            columns |= found
         else:
-            columns[name] = CONVERT[kind](name, column)
+            found = {name: CONVERT[kind](name, column)}
+        found = {plain_name(part): values for part, values in found.items()}
+        if same := [each for each in found if each in columns]:
+            raise ValueError(
+                f"The column {name!r} becomes {', '.join(found)}, which must be new "
+                f"names. Received: there is another {same[0]!r}. Rename a column."
+            )
+        columns |= found
     return pd.DataFrame(columns, index=frame.index)
+
+
+def plain_name(name: str) -> str:
+    """A name that inputs and outputs of Keras may have: it has `_` in place of `/`."""
+    return name.replace("/", "_")
 
 
 def _as_numbers(name, column):
@@ -210,7 +217,7 @@ def _as_dates(name, column, kind):
     unknown = [each for each in texts.unique() if not DATE.fullmatch(each)]
     is_day_first = kind == DATES[1]
     if not is_day_first and _says_day_first(texts):
-        unknown = [*unknown, texts[texts.str.contains(DAY_OR_MONTH)].iloc[0]]
+        unknown += [*texts[texts.str.extract(DAY_OR_MONTH)[0].notna()]]
     try:
         if unknown:
             raise ValueError(unknown[0])
@@ -312,3 +319,29 @@ def describe_columns(frame: Any, kinds: Mapping[str, str]) -> list[str]:
                 "number of embeddings); in scripts `--hashed`."
             )
     return lines
+
+
+def sort_rows(frame: Any, name: str) -> Any:
+    """Sort the rows of a table by a column of numbers or dates without gaps.
+
+    Rows with equal values keep their order.
+
+    Example:
+        >>> import pandas as pd
+        >>> sort_rows(pd.DataFrame({"day": ["2/1/2020", "1/2/2020"]}), "day").index[0]
+        1
+    """
+    if name not in frame.columns:
+        raise ValueError(
+            "The rows must be sorted by one of the columns "
+            f"{', '.join(frame.columns)}. Received: {name}."
+        )
+    column = inferred(frame[name])
+    kind = "constant" if column.isna().any() else values_kind(name, column)
+    if kind not in {*DATES, "number"}:
+        raise ValueError(
+            "The rows must be sorted by a column of numbers or dates without gaps. "
+            f"Received: {name!r}."
+        )
+    values = _as_dates(name, column, kind) if kind in DATES else column
+    return frame.iloc[np.argsort(values.to_numpy(), kind="stable")]

@@ -8,7 +8,7 @@ import numpy as np
 
 from dselectk_keras.models.columns import inferred
 from dselectk_keras.models.task import Task
-from dselectk_keras.tables.columns import values_kind
+from dselectk_keras.tables.columns import plain_name, values_kind
 
 MOST_CLASSES = 100
 # The largest number whose square float32 holds, and the smallest spread.
@@ -36,11 +36,12 @@ class Target:
     @property
     def task(self) -> Task:
         """The task of a model. Numbers count by the part of their variance left."""
+        name = plain_name(self.name)
         if self.kind == "binary":
-            return Task(self.name, "binary", metrics=("AUC",))
+            return Task(name, "binary", metrics=("AUC",))
         if self.kind == "classes":
-            return Task(self.name, "multiclass", len(self.classes))
-        return Task(self.name, weight=1 / self.deviation**2)
+            return Task(name, "multiclass", len(self.classes))
+        return Task(name, weight=1 / self.deviation**2)
 
     def encode(self, column: Any) -> np.ndarray:
         """Labels as numbers in float32: numbers of classes, or the numbers themselves.
@@ -56,8 +57,8 @@ class Target:
         new = column[found.isna() & column.notna()]
         if len(new):
             print(  # noqa: T201
-                f"{self.name}: {len(new)} labels, such as {new.iloc[0]!r}, are not in "
-                "the rows to train on, and count as missing."
+                f"{self.name}: {len(new)} labels, such as {new.tolist()[0]!r}, are not "
+                "in the rows to train on, and count as missing."
             )
         return found.to_numpy("float32", na_value=np.nan)
 

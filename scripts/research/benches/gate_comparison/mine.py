@@ -5,10 +5,16 @@ import pathlib
 import keras
 import numpy as np
 import pandas as pd
-from user_table import as_float32, read_columns
 
 from common.files import write_whole
 from dselectk_keras.plots import style
+from dselectk_keras.tables import (
+    column_kinds,
+    convert_columns,
+    describe_columns,
+    find_targets,
+    read_table,
+)
 from research.benches.gate_comparison import own as own_gates
 from research.benches.gate_comparison.arms import (
     BY_FIT,
@@ -64,25 +70,26 @@ SAVED = """\
 {error:.2f} times the error of softmax."""
 
 
-def answer(path, targets, draws, folder, epochs=30, own=None):
+def answer(path, targets, draws, folder, epochs=30, own=None, encoding="utf-8"):
     """Compare gates on a table, and write a page about it.
 
     Args:
-        path: A file as for `read_columns`.
+        path: A file as for `read_table`.
         targets: Names of the columns that are the labels, which may be missing. Those
             with two values are binary. A text with more is one task for each value.
         draws: The number of splits. With fewer than three, nothing is decided.
         folder: The folder of the page.
         epochs: The number of epochs.
         own: A dict of more arms, the user's gates.
+        encoding: The encoding of the file.
 
     Returns:
         The path of the page, and its text.
     """
-    frame, targets = read_columns(path, targets)
-    y = as_labels(frame[targets])
+    frame = read_table(path, encoding)
+    y = as_labels(frame, targets)
     binary = [set(column.dropna()) == {0, 1} for _, column in y.items()]
-    x = as_numbers(frame.drop(columns=targets))
+    x = as_inputs(frame.drop(columns=targets))
     tables = [split_rows(x, y.to_numpy(), binary, seed) for seed in range(draws)]
     check_labels(tables, list(y))
     about = {"epochs": epochs, "real": True, "name": "mine", **GRID}
@@ -126,28 +133,33 @@ def check_labels(tables, names, fewest=1):
                 )
 
 
-def as_labels(frame):
-    """The columns of labels as numbers, NaN where they are missing."""
+def as_inputs(frame):
+    """The columns of a table as an array of numbers; say what is left out."""
+    kinds = column_kinds(frame)
+    for line in describe_columns(frame, kinds):
+        print(line)
+    columns = convert_columns(frame, kinds)
+    if columns.empty:
+        raise ValueError("A table must have columns beside the targets that differ.")
+    return as_numbers(columns)
+
+
+def as_labels(frame, targets):
+    """The labels as numbers, NaN where they are missing; each class is a question."""
     columns = {}
-    for name, column in frame.items():
-        values = column.value_counts().index
-        is_number = pd.api.types.is_numeric_dtype(column)
-        if is_number and len(values) > 2:
-            columns[name] = as_float32(f"target {name!r}", column)
+    for target in find_targets(frame, targets):
+        name, labels = target.name, target.encode(frame[target.name])
+        if target.kind != "classes":
+            columns[name] = labels
             continue
-        if is_number and len(values) == 2:
-            is_larger = (column == max(values)).astype("float32")
-            columns[name] = is_larger.where(column.notna())
-            continue
-        if not 2 <= len(values) <= (2 if is_number else MOST_CLASSES):
+        if len(target.classes) > MOST_CLASSES:
             raise ValueError(
                 f"A target must have numbers that differ, or 2 to {MOST_CLASSES} "
-                f"texts. Received: {name!r}, with {len(values)} values."
+                f"texts. Received: {name!r}, with {len(target.classes)} values."
             )
-        # The second of two values says all; of more, each is a question.
-        for value in values[1:] if len(values) == 2 else values:
-            is_it = (column == value).astype("float32")
-            columns[f"{name} = {value}"] = is_it.where(column.notna())
+        for number, value in enumerate(target.classes):
+            is_it = np.where(np.isnan(labels), np.nan, labels == number)
+            columns[f"{name} = {value}"] = is_it
     return pd.DataFrame(columns, index=frame.index).astype("float32")
 
 

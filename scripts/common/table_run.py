@@ -1,42 +1,44 @@
-"""Train on a table of one's own, and end with a model that takes its raw columns."""
+"""Train on a table of one's own, and end with a model that takes its columns."""
 
 import contextlib
 import dataclasses
+import hashlib
 import json
 import math
+import pathlib
 import shutil
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import pandas as pd
-from user_table import FILE, as_float32, read_columns
 
-from common.backup import Backup
+from common.backup import Backup, KeepStopping
 from common.files import numbers, whole, write_json
+from common.run_folder import CHECKPOINTS, CONFIG, prepare_folder
 from common.scores import area_under_curve
 from common.timing import medians_in_turns
-from common.training_run import (
-    BACKUP,
-    CHECKPOINTS,
-    CONFIG,
-    CURVE,
-    HISTORY,
-    Curve,
-    prepare_folder,
-)
+from common.training_run import BACKUP, CURVE, HISTORY, Curve
 from dselectk_keras import (
     GateRecorder,
     MultitaskModel,
-    Task,
     build_multitask_model,
     condense,
     table_encoder,
 )
+from dselectk_keras.batches import Batches
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.plots import plot_expert_heatmap
 from dselectk_keras.plots.style import save_figure
+from dselectk_keras.tables import (
+    column_kinds,
+    convert_columns,
+    describe_columns,
+    find_targets,
+    read_table,
+    sort_rows,
+)
 
 # The parts of the rows to train on and to validate on; the others are the test.
 TRAIN, VALIDATION, FEWEST = 0.7, 0.15, 10
@@ -46,9 +48,18 @@ REPORT, MODEL, SERVED, GATES = "report.json", "model.keras", "served", "gates.pn
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """The table of a user, and how it is split; for the arguments see `read_columns`.
+    """The table of a user, and how it is split.
 
-    With a `test` file, all rows of the first file are to train on and to validate on.
+    Args:
+        path: A file, or a folder of files, for `read_table`.
+        targets: The names of the columns to predict.
+        drop: The names of columns to leave out.
+        split_by: The name of a column of numbers or dates: the last rows are the test.
+            It is left out, because later rows have values that no row before has.
+        test: Another such file, whose rows are the test: all rows of the first are to
+            train on and to validate on.
+        encoding: The encoding of text files.
+        hashed: For columns of ids, their names and numbers of embeddings.
     """
 
     path: Any
@@ -56,77 +67,112 @@ class Table:
     drop: Any = ()
     split_by: str | None = None
     test: Any = None
+    encoding: str = "utf-8"
+    hashed: dict = dataclasses.field(default_factory=dict)
+
+    @property
+    def config(self):
+        """The fields by name, as JSON values, and a digest of the files."""
+        fields = json.loads(json.dumps(dataclasses.asdict(self), default=str))
+        files = [_digest(path) for path in (self.path, self.test) if path is not None]
+        return {"data": fields.pop("path"), **fields, "contents of the table": files}
+
+    def split(self, seed):
+        """Read the rows to train on, to validate on and to test on.
+
+        They are drawn by a seed, or in the order of `split_by`.
+        """
+        frame = read_table(self.path, self.encoding)
+        _check_names(self.path, frame, "--drop", self.drop)
+        _check_names(self.path, frame, "--targets", self.targets or ())
+        drop = {*self.drop} - {*(self.targets or ())}
+        if self.split_by is not None:
+            frame, drop = sort_rows(frame, self.split_by), {*drop, self.split_by}
+        if len(frame) < FEWEST:
+            raise ValueError(
+                f"A table must have at least {FEWEST} rows. Received: {len(frame)}."
+            )
+        rows = np.arange(len(frame))
+        if self.split_by is None:
+            rows = np.random.default_rng(seed).permutation(rows)
+        parts = np.array([TRAIN, TRAIN + VALIDATION])
+        ends = parts if self.test is None else parts / parts[1]
+        parts = np.split(rows, (len(rows) * ends).astype(int))
+        frames = [frame.iloc[part].drop(columns=[*drop]) for part in parts]
+        if self.test is not None:
+            frames[2] = read_table(self.test, self.encoding)
+            _check_names(self.test, frames[2], f"the columns of {self.path}", frames[0])
+        return frames
 
 
-def read_table(table):
-    """Read a table, with labels as numbers that are NaN where they are missing.
-
-    Of two values of a target, the larger becomes 1 and the other 0.
-
-    Returns:
-        The table, and a `Task` for each target.
-    """
-    options = table.drop, table.split_by, table.test
-    frame, targets = read_columns(table.path, table.targets, *options)
-    tasks = []
-    for name in targets:
-        values = sorted(frame[name].dropna().unique())
-        frame[name] = _labels(name, frame[name], values)
-        if len(values) == 2:
-            tasks.append(Task(name, "binary", metrics=("AUC",)))
-        else:
-            # Numbers count by the part of their variance that is left.
-            weight = 1 / float(frame[name].astype("float64").var())
-            tasks.append(Task(name, weight=weight))
-    return frame, tasks
-
-
-def _labels(name, column, values):
-    is_number = pd.api.types.is_numeric_dtype(column)
-    if len(values) < 2 or (len(values) > 2 and not is_number):
+def _check_names(path, frame, what, names):
+    """Check that names are those of columns."""
+    if unknown := [name for name in names if name not in frame]:
         raise ValueError(
-            f"The target {name!r} must have two values, such as 0 and 1, or numbers. "
-            f"Received {len(values)}: {[str(value) for value in values[:5]]}."
+            f"{what} must name columns of {path}: {', '.join(frame.columns)}. "
+            f"Received: {', '.join(unknown)}."
         )
-    if len(values) > 2:
-        print(f"{name}: numbers from {values[0]:g} to {values[-1]:g}.")
-        return as_float32(f"target {name!r}", column)
-    if values != [0, 1]:
-        print(f"{name}: 1 is {values[1]!r}, and 0 is {values[0]!r}.")
-    numbers = column.map({values[0]: 0.0, values[1]: 1.0})
-    return numbers.to_numpy("float32", na_value=np.nan)
 
 
-def split_rows(frame, seed, in_order=False):
-    """Draw the rows to train on, to validate on and to test on, or take them in order.
+def _digest(path):
+    """A digest of a file, or of those of a folder."""
+    path, found = pathlib.Path(path), hashlib.sha256()
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    for each in files:
+        if each.is_file():
+            with each.open("rb") as file:
+                found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()
 
-    The test rows are those of a second file, if there is one.
-    """
-    if len(frame) < FEWEST:
-        raise ValueError(
-            f"A table must have at least {FEWEST} rows. Received: {len(frame)}."
+
+@dataclasses.dataclass(frozen=True)
+class Parts:
+    """The rows of a table as pairs of columns and labels, and what they mean."""
+
+    targets: list
+    train: tuple
+    validation: tuple
+    test: tuple
+
+
+def read_parts(table, seed):
+    """Read and split a table; what it holds comes from the rows to train on alone."""
+    frames = table.split(seed)
+    train, validation, _ = frames
+    targets = find_targets(train, table.targets)
+    names = [target.name for target in targets]
+    columns = train.drop(columns=names)
+    kinds = column_kinds(columns, table.hashed)
+    meant = [each for each in targets if each.classes != (0, 1)]
+    for line in (*meant, *describe_columns(columns, kinds)):
+        print(line)
+    for name in names:
+        # Without labels, its validation loss would be 0.
+        if validation[name].isna().all():
+            raise ValueError(
+                f"The target {name!r} must have labels in the rows to validate on. "
+                f"Received: none in {len(validation)} rows. Take more rows, another "
+                "--seed, or leave this target out; with --split-by, also the rows that "
+                "are too new for labels."
+            )
+    pairs = [
+        (
+            convert_columns(frame, kinds),
+            pd.DataFrame({x.task.name: x.encode(frame[x.name]) for x in targets}),
         )
-    is_test = (frame.index == 1) & (frame.index.name == FILE)
-    rows = np.flatnonzero(~is_test)
-    if not in_order:
-        rows = np.random.default_rng(seed).permutation(rows)
-    # Without a test file, some rows are left for the test.
-    parts = np.array([TRAIN, TRAIN + VALIDATION])
-    ends = (len(rows) * (parts / parts[1] if is_test.any() else parts)).astype(int)
-    train, validation, test = np.split(rows, ends)
-    test = np.flatnonzero(is_test) if is_test.any() else test
-    return [frame.iloc[rows] for rows in (train, validation, test)]
+        for frame in frames
+    ]
+    return Parts(targets, *pairs)
 
 
-def in_units_of_labels(model, frame):
+def in_units_of_labels(model, targets):
     """A model that predicts numbers from their mean and deviation on."""
     outputs = dict(model.output)
-    for task in model.tasks:
-        if task.kind == "regression":
-            labels = frame[task.name].astype("float64")
-            moments = float(labels.std()), float(labels.mean())
+    for target in targets:
+        if target.kind == "number":
+            moments = target.deviation, target.mean
             scale = keras.layers.Rescaling(*moments, dtype="float32")
-            outputs[task.name] = scale(outputs[task.name])
+            outputs[target.task.name] = scale(outputs[target.task.name])
     return MultitaskModel(
         model.input,
         outputs,
@@ -134,54 +180,6 @@ def in_units_of_labels(model, frame):
         label_average=model.task_losses.label_average,
         task_weighting=model.task_losses.task_weighting,
     )
-
-
-class KeepStopping(keras.callbacks.Callback):
-    """Lets an `EarlyStopping` go on after an interruption: it keeps its state in files.
-
-    Args:
-        stopping: The `EarlyStopping`, which is before this one among the callbacks.
-        folder: The folder of the files, one for each of the last two epochs.
-        done: The number of epochs that a `Backup` has restored.
-    """
-
-    def __init__(self, stopping, folder, done):
-        super().__init__()
-        self.stopping, self.folder = stopping, folder
-        self.kept = {}
-        if done and self._path(done).exists():
-            with np.load(self._path(done)) as found:
-                self.kept = dict(found)
-
-    def _path(self, epochs):
-        return self.folder / f"stopping-{epochs:06d}.npz"
-
-    @property
-    def is_past(self):
-        """Check whether the training had stopped before the interruption."""
-        return self.kept.get("wait", 0) >= PATIENCE
-
-    def on_train_begin(self, logs=None):
-        """Restore the state."""
-        if self.kept:
-            best, wait, epoch = (self.kept[name] for name in ("best", "wait", "epoch"))
-            self.stopping.best = None if np.isnan(best) else float(best)
-            self.stopping.wait, self.stopping.best_epoch = int(wait), int(epoch)
-            weights = [name for name in self.kept if name.isdigit()]
-            if weights:
-                self.stopping.best_weights = [
-                    self.kept[name] for name in sorted(weights, key=int)
-                ]
-
-    def on_epoch_end(self, epoch, logs=None):
-        """Keep the state, and that of the epoch before."""
-        stopping = self.stopping
-        best = np.nan if stopping.best is None else stopping.best
-        state = {"best": best, "wait": stopping.wait, "epoch": stopping.best_epoch}
-        weights = enumerate(stopping.best_weights or ())
-        with whole(self._path(epoch + 1)) as part:
-            np.savez(part, **state, **{str(i): each for i, each in weights})
-        self._path(epoch - 1).unlink(missing_ok=True)
 
 
 def train_table(
@@ -201,36 +199,19 @@ def train_table(
     For path, targets and options see `Table`, and for the others `TrainingRun.run`.
     """
     table = Table(path, targets, **options)
-    of_table = json.loads(json.dumps(dataclasses.asdict(table), default=str))
-    config = run.config | {"data": of_table.pop("path")} | of_table
+    config = run.config | table.config
     config["precision"] = keras.config.dtype_policy().name
     out, finished = prepare_folder(out, config, overwrite, resume, REPORT)
     if finished is not None:
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         return finished | {"tasks": numbers(finished["tasks"])}
-    frame, tasks = read_table(table)
-    targets = [task.name for task in tasks]
-    in_order = table.split_by is not None
-    train, validation, test = split_rows(frame, run.seed, in_order)
-    for name in targets:
-        if train[name].nunique() < 2:
-            raise ValueError(
-                f"The target {name!r} must have two values or more in the rows to "
-                f"train on. Received: {train[name].nunique()} in {len(train)} rows. "
-                "Take more rows, another --seed, or leave this target out."
-            )
-        # Without labels, its validation loss would be 0.
-        if validation[name].isna().all():
-            raise ValueError(
-                f"The target {name!r} must have labels in the rows to validate on. "
-                f"Received: none in {len(validation)} rows. Take more rows, another "
-                "--seed, or leave this target out; with --split-by, also the rows that "
-                "are too new for labels."
-            )
+    parts = read_parts(table, run.seed)
+    train, validation, test = parts.train, parts.validation, parts.test
+    tasks = [target.task for target in parts.targets]
     keras.utils.set_random_seed(run.seed)
-    steps = run.epochs * math.ceil(len(train) / run.batch_size)
+    steps = run.epochs * math.ceil(len(train[0]) / run.batch_size)
     model = build_multitask_model(
-        table_encoder(train.drop(columns=targets)),
+        table_encoder(train[0], table.hashed),
         tasks,
         run.architecture,
         experts=DenseExperts(run.num_experts or 8, run.units or (64,)),
@@ -238,7 +219,7 @@ def train_table(
         per_example=run.gates_see_examples,
         **run.architecture_options,
     )
-    model = in_units_of_labels(model, train)
+    model = in_units_of_labels(model, parts.targets)
     model.compile(keras.optimizers.Adam(run.learning_rate))
     if not (resume and (out / CHECKPOINTS / CONFIG).exists()):
         # The report first: with it, a run is finished.
@@ -247,7 +228,7 @@ def train_table(
         for name in (SERVED, CHECKPOINTS):
             shutil.rmtree(out / name, ignore_errors=True)
     write_json(out / CHECKPOINTS / CONFIG, config)
-    probe = as_inputs(model, validation[:512]) if run.gates_see_examples else None
+    probe = as_inputs(model, validation[0][:512]) if run.gates_see_examples else None
     history = out / CHECKPOINTS / HISTORY
     recorder = GateRecorder(1, "epochs", probe=probe, path=history)
     others = [*callbacks]
@@ -259,17 +240,18 @@ def train_table(
     )
     report = {"label": run.label, "config": config}
     report["val_task_loss"] = log.loss
-    report["rows"] = [len(train), len(validation), len(test)]
-    report["tasks"] = judge(model, test)
+    report["rows"] = [len(x) for x, _ in (train, validation, test)]
+    report["tasks"] = judge(model, *test)
     if run.has_gate:
         # The first record is from before the first epoch.
-        weights = expert_weights(recorder.history, len(targets), log.epoch + 1)
-        report["gates"] = dict(zip(targets, weights.tolist(), strict=True))
-        figure = plot_expert_heatmap(weights, task_names=targets)
+        weights = expert_weights(recorder.history, len(tasks), log.epoch + 1)
+        names = [task.name for task in tasks]
+        report["gates"] = dict(zip(names, weights.tolist(), strict=True))
+        figure = plot_expert_heatmap(weights, task_names=names)
         save_figure(figure, out / GATES, dpi=200)
     with whole(out / MODEL) as part:
         model.save(part)
-    report["served"] = serve(model, test, out)
+    report["served"] = serve(model, test[0], out)
     write_json(out / REPORT, report)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     return report
@@ -284,7 +266,6 @@ class Log(NamedTuple):
 
 def _fit(run, model, train, validation, folder, saved, others, progress):
     """Train, or go on with it, up to the weights of the best epoch."""
-    targets = [task.name for task in model.tasks]
     decide = run.make_decide(model)
     stopping = keras.callbacks.EarlyStopping(
         "val_task_loss",
@@ -294,14 +275,16 @@ def _fit(run, model, train, validation, folder, saved, others, progress):
         # An epoch before the decision is another model.
         start_from_epoch=math.ceil(run.decide_by * run.epochs) if decide else 0,
     )
-    backup, curve = Backup(folder / BACKUP), Curve(folder / CURVE)
+    x, y = train
+    data = as_inputs(model, x), y.to_numpy()
+    batches = Batches(data, run.batch_size, run.seed)
+    backup, curve = Backup(folder / BACKUP), Curve(folder / CURVE, batches)
     done = backup.restore(model)
     keep = KeepStopping(stopping, folder, done)
-    model.fit(  # In another order of the rows after an interruption.
-        train,
-        train[targets],
-        validation_data=(validation, validation[targets]),
-        batch_size=run.batch_size,
+    model.fit(
+        batches,
+        validation_data=validation,
+        shuffle=False,
         # A kill after the last epoch leaves nothing to train.
         epochs=done if keep.is_past else run.epochs,
         initial_epoch=done,
@@ -326,21 +309,28 @@ def expert_weights(history, num_tasks, record):
     return np.broadcast_to(weights, (num_tasks, weights.shape[-1]))
 
 
-def judge(model, test):
-    """AUC, and sum of predictions over that of labels; of numbers, error and R2."""
-    predicted, tasks = model.predict(test, batch_size=4096, verbose=0), {}
+def judge(model, x, y):
+    """AUC, and sum of predictions over that of labels; of numbers, error and R2.
+
+    Of classes, the part of the rows whose class has the largest probability.
+    """
+    predicted, tasks = model.predict(x, batch_size=4096, verbose=0), {}
     for task in model.tasks:
-        name, known = task.name, test[task.name].notna().to_numpy()
+        name, known = task.name, y[task.name].notna().to_numpy()
         labels, guesses = (
             np.asarray(each[known], "float64")
-            for each in (test[name].to_numpy(), predicted[name][:, 0])
+            for each in (y[name].to_numpy(), predicted[name])
         )
+        likeliest = guesses.argmax(axis=1)
+        guesses = guesses[:, 0]
         found: dict[str, Any] = {"labels": len(labels)}
         tasks[name] = found
         if task.kind == "binary":
             found["positives"] = int(labels.sum())
             found["auc"] = area_under_curve(labels, guesses)
             found["calibration"] = _ratio(guesses.sum(), labels.sum())
+        elif task.kind == "multiclass":
+            found["accuracy"] = _ratio((likeliest == labels).sum(), len(labels))
         else:
             square = _ratio(((guesses - labels) ** 2).sum(), len(labels))
             spread = labels.var() if len(labels) else math.nan
@@ -378,6 +368,8 @@ def describe(report):
         if "auc" in task:
             text = f"AUC {task['auc']:.4f}, calibration {task['calibration']:.2f}"
             text += f", {task['positives']} of {task['labels']} labels are 1"
+        elif "accuracy" in task:
+            text = f"accuracy {task['accuracy']:.3f}"
         else:
             text = f"error {task['error']:.4g}, R2 {task['explained']:.3f}"
         weights = report.get("gates", {}).get(name, [])
