@@ -64,6 +64,7 @@ WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
 BACKEND_INDEPENDENT = (
     "datasets/",
     "docs/",
+    "common/test_rivals.py",
     "common/test_scores.py",
     "research/engine/test_compare.py",
     "common/test_files.py",
