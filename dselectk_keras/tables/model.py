@@ -41,7 +41,7 @@ class Settings:
 
     units: Sequence[int] = (128, 128)
     dropout: float = 0.1
-    bins: str = "linear"
+    bins: str = "auto"
     learning_rate: float = 0.002
     weight_decay: float = 0.02
     batch_size: int | None = None
