@@ -2,6 +2,7 @@
 
 import abc
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -138,8 +139,25 @@ class SelectorGate(Gate, abc.ABC):
         return factor, since >= 0.0
 
     def decide_between(self, begin: int, end: int) -> None:
-        """Make per-example selectors narrow between two steps, and then decide."""
-        self.deciding.assign([begin, end])
+        """Make per-example selectors narrow between two steps, and then decide.
+
+        With 0 and 0, they never do.
+        """
+        if self.deciding is None:
+            raise ValueError(
+                "Only a per-example gate that is built decides between two steps. "
+                f"Received: {self!r}. A static gate has `decide()`."
+            )
+        check_count("begin", begin, minimum=0)
+        self.deciding.assign([begin, check_count("end", end, minimum=begin)])
+
+    def set_weights(self, weights: Sequence[np.ndarray]) -> None:
+        """Set the weights; without the last one, selectors are soft (see `Gate`)."""
+        super().set_weights(weights)
+        if len(weights) < len(self.weights):
+            for variable, soft in ((self.choices, -1), (self.deciding, 0)):
+                if variable is not None:
+                    variable.assign(np.full(variable.shape, soft))
 
     def largest_mass(self) -> np.ndarray:
         """Compute what part of its weight a static gate has on its k largest."""

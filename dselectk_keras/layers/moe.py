@@ -70,10 +70,11 @@ class MoE(GatedExperts):
         inputs: The experts' input $x$.
         routing_inputs: The inputs of a per-example gate, $v$; by default, `inputs`.
         training: Passed on to the experts and the gate.
-        mask: Which positions count, booleans `(batch, length)`; by default, the Keras
-            mask of `inputs`, or else of `routing_inputs`. Where tokens are routed,
-            padding takes no capacity of an expert, adds no penalty, and gets zeros. The
-            mask of `inputs` is passed on.
+        mask: Which positions count, booleans `(batch, length)`, or `(batch,)` for whole
+            examples; by default, the Keras mask of `inputs`, or else of
+            `routing_inputs`. What does not count takes no capacity of an expert, adds
+            no penalty, and gets zeros: tokens, if tokens are routed, and else examples.
+            The mask of `inputs` is passed on.
 
     Returns:
         The mixture `(batch, ...)`, or `(batch, num_gates, ...)`. Of tokens, the mixture

@@ -61,11 +61,6 @@ class Predict(keras.Layer):
             return x
         return dict(zip(self.names, unstack(x, axis=1), strict=True))
 
-    def without_names(self) -> "Predict":
-        """Copy the layer, to get predictions that are not split."""
-        config = {**self.get_config(), "names": None, "name": f"{self.name}_stacked"}
-        return Predict.from_config(config)
-
 
 def add_towers(
     mixtures: Tensor, tasks: Sequence[Task], stacked: bool, wrap: Any = None

@@ -10,9 +10,7 @@ from keras import ops
 
 from dselectk_keras.gates import Gate
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "torch", reason="Others compile steps as a whole."
-)
+pytestmark = pytest.mark.backends("torch", reason="Others compile steps as a whole.")
 # Each draw of random numbers waits for the counter of Keras' `SeedGenerator`. Ids are
 # checked if they are on the host. Dispatch without a capacity reads the largest load.
 DRAWS = ("Gumbel", "random", "noisy", "with load", "after dense", "skills", "REINFORCE")

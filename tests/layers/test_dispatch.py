@@ -20,7 +20,7 @@ GATES = {
     "top-k": lambda: dk.TopKGate(2, kernel_initializer="glorot_uniform"),
     "noisy top-k": lambda: dk.TopKGate(1, noise=True, seed=0),
     "switch": lambda: dk.SwitchGate(kernel_initializer="glorot_uniform"),
-    "drawn": lambda: dk.STGumbelGate(seed=0),
+    "drawn": lambda: dk.baselines.STGumbelGate(seed=0),
 }
 
 
@@ -185,6 +185,7 @@ def test_an_empty_batch_has_an_empty_mixture(dispatch):
     _, sparse = pair(GATES["top-k"], tasks=3, dispatch=dispatch)
     for training in (False, True):
         assert tuple(sparse(X[:0], training=training).shape) == (0, 3, 4)
+        assert dispatch is True or int(sparse.num_dropped) == 0
 
 
 @pytest.mark.parametrize("dispatch", [True, 1.0])
@@ -370,7 +371,7 @@ def test_on_a_gpu_auto_dispatches_large_batches(
     assert (seen[0].experts is None) == (pays or dispatch is True)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX has `vmap`.")
+@pytest.mark.backends("jax", reason="Only JAX has `vmap`.")
 def test_copies_that_are_computed_at_once_evaluate_one_branch():
     import jax
 

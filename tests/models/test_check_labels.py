@@ -162,9 +162,7 @@ def test_strings_that_keras_does_not_take_are_refused(kind):
             model.fit(x, np.arange(3), verbose=0)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="Other backends have no strings."
-)
+@pytest.mark.backends("tensorflow", reason="Other backends have no strings.")
 def test_objects_that_are_strings_are_trained_on():
     user = keras.Input((), dtype="string", name="user")
     ids = keras.layers.StringLookup(vocabulary=["ann", "bo"])(user)

@@ -11,7 +11,7 @@ from helpers import refusals
 from keras import ops
 
 from dselectk_keras import build_multitask_model
-from dselectk_keras.models.columns import as_inputs
+from dselectk_keras.models.columns import _is_exact, as_inputs
 
 FRAME = pd.DataFrame(
     {
@@ -74,6 +74,12 @@ def test_small_integers_with_a_gap_are_floating_point_numbers(form, dtype):
     found = inputs_of(dtype, column)
     assert found.dtype == (dtype or "float32")
     assert_equal(found, [1, np.nan, 3])
+
+
+def test_float32_has_all_integers_up_to_a_limit():
+    for sign in (1, -1):
+        assert _is_exact(np.array([0, sign * (LARGE - 1)]))
+        assert not _is_exact(np.array([0, sign * LARGE]))
 
 
 def test_booleans_with_a_gap_are_numbers_and_a_column_of_gaps_alone_too():

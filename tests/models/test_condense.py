@@ -376,7 +376,9 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("make", [dk.DSelectKGate, dk.SoftmaxSelectorGate, dk.TopKGate])
+@pytest.mark.parametrize(
+    "make", [dk.DSelectKGate, dk.baselines.SoftmaxSelectorGate, dk.TopKGate]
+)
 def test_a_gate_keeps_its_options(make):
     gate = make(2, **OPTIONS)
     model = dk.build_multitask_model(3, 3, experts=dk.DenseExperts(8, [5]), gate=gate)
@@ -391,6 +393,13 @@ def test_a_gate_keeps_its_options(make):
         assert gate.trainable
     gate = condense(model, tolerance=1e-3).get_layer("mmoe").gate
     assert_equal(gate.generator.state, [7, 5])
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_shares_that_are_not_trained_stay_so(trained):
+    gate = dk.ChosenGate(2, "random", train_shares=trained)
+    small = condense(dk.build_multitask_model(3, 3, experts=8, gate=gate))
+    assert bool(small.get_layer("mmoe").gate.trainable_weights) == trained
 
 
 class Subclassed(keras.Model):

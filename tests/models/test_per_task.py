@@ -195,9 +195,7 @@ def test_gates_of_lists_are_taken_apart():
         assert len(small.layers) == 4  # With one expert.
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="TensorFlow looks up strings."
-)
+@pytest.mark.backends("tensorflow", reason="TensorFlow looks up strings.")
 def test_a_table_goes_from_its_file_to_the_model_of_each_task(tmp_path):
     pytest.importorskip("pandas")
     # A wheel has no scripts.
