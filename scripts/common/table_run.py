@@ -232,7 +232,7 @@ def train_table(
         names = [target.name for target in targets]
         # It holds rows out by itself.
         run.fit(pd.concat(frames[:2]), names, callbacks=others)
-        model, targets = run.model, run.targets
+        model, targets = run.model, run.targets_
         report["val_task_loss"] = run.loss_
     report["tasks"] = judge(model, frames[2], targets)
     with whole(out / MODEL) as part:
