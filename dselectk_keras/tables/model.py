@@ -75,7 +75,7 @@ class TableModel:
     Attributes:
         model: The `MultitaskModel`, which takes tables, and predicts probabilities, and
             numbers in the units of the labels.
-        targets: A list of `Target`, which say what the labels mean.
+        targets_: A list of `Target`, which say what the labels mean.
         classes_: A dict from the names of targets that have classes to arrays of them.
 
     Example:
@@ -167,7 +167,7 @@ class TableModel:
             pair = validation if isinstance(validation, tuple) else (validation, None)
             own = [*labels.columns] if pair[1] is None else pair[1]
             held_out = split_targets(pair[0], own)
-        self.targets = find_targets(parts[1], [*labels.columns])
+        self.targets_ = find_targets(parts[1], [*labels.columns])
         settings = Settings(**(self.settings or {})).for_rows(len(parts[0]))
         keras.utils.set_random_seed(self.seed)
         self.model, self.loss_ = self._train(settings, parts, held_out, callbacks)
@@ -176,7 +176,7 @@ class TableModel:
     def _train(self, settings, parts, held_out, callbacks):
         """Train a model with these settings; return it, and its validation loss."""
         encoder = table_encoder(*parts, hashed=self.hashed, bins=settings.bins)
-        networks = Networks(self.targets, parts[1], settings)
+        networks = Networks(self.targets_, parts[1], settings)
         if self.build is None:
             networks.build_members(encoder, self.members)
         else:
@@ -186,7 +186,7 @@ class TableModel:
     @property
     def classes_(self) -> dict[str, np.ndarray]:
         """The classes of each target that has some."""
-        return {x.name: np.array(x.classes) for x in self.targets if x.classes}
+        return {x.name: np.array(x.classes) for x in self.targets_ if x.classes}
 
     def predict(self, frame: Any) -> Any:
         """Predict labels: numbers in the units of the labels, or the likeliest class.
@@ -196,7 +196,7 @@ class TableModel:
         """
         found = self._predictions(frame)
         columns = {}
-        for target in self.targets:
+        for target in self.targets_:
             values = found[target.name]
             if target.kind != "number":
                 values = _as_values(target)[np.argmax(values, axis=1)]
@@ -212,7 +212,7 @@ class TableModel:
         pd, found = import_pandas(), self._predictions(frame)
         return {
             x.name: pd.DataFrame(found[x.name], frame.index, [*x.classes])
-            for x in self.targets
+            for x in self.targets_
             if x.classes
         }
 
@@ -225,7 +225,7 @@ class TableModel:
             )
         predicted = self.model.predict(frame, batch_size=4096, verbose=0)
         found = {}
-        for target in self.targets:
+        for target in self.targets_:
             values = np.asarray(predicted[plain_name(target.name)], "float64")
             if target.kind == "number":
                 values = values[:, 0]
@@ -246,12 +246,12 @@ class TableModel:
             `auc` (of two), `log_loss` and `accuracy`; of numbers `rmse` and `r2`; and
             `explained`, the part of the variance, or of the entropy, that is explained.
         """
-        names = [target.name for target in self.targets]
+        names = [target.name for target in self.targets_]
         columns, labels = split_targets(frame, names if targets is None else targets)
         found = self._predictions(columns)
         rows = [
             scores_of(each, each.encode(labels[each.name]), found[each.name])
-            for each in self.targets
+            for each in self.targets_
         ]
         return import_pandas().DataFrame(rows, index=names)
 
@@ -262,7 +262,7 @@ class TableModel:
     def save(self, path: Any) -> None:
         """Save the model and what its targets mean in one file, `.keras`."""
         params = {**self.get_params(), "build": None}
-        targets = [dataclasses.asdict(target) for target in self.targets]
+        targets = [dataclasses.asdict(target) for target in self.targets_]
         text = json.dumps({"params": params, "targets": targets}, default=_plain)
         self.model.save(path)
         with zipfile.ZipFile(path, "a") as file:
@@ -280,7 +280,7 @@ class TableModel:
             state = json.loads(file.read(STATE))
         found = cls(**state["params"])
         found.model = keras.saving.load_model(path)
-        found.targets = [
+        found.targets_ = [
             Target(**{**each, "classes": tuple(each["classes"])})
             for each in state["targets"]
         ]
