@@ -7,7 +7,8 @@ import numpy as np
 from dselectk_keras.utils import optional_import
 
 MOST_LEAVES, FEWEST_LEAVES, ROWS_PER_LEAF = 32, 3, 20
-FEWEST_ROWS, ROWS_OF_LEAF = 5, 250
+# Rows of a leaf: a part of all, between two limits.
+FEWEST_ROWS, MOST_FEWEST, ROWS_OF_LEAF = 5, 16, 250
 MOST_ROWS, FOLDS, QUANTILES = 100_000, 3, 16
 TINY = 1e-12
 
@@ -58,7 +59,7 @@ def _thresholds(x, labels):
     # A label that is missing counts as the mean of its target.
     filled = np.where(present, labels, 0.0)
     leaves = max(FEWEST_LEAVES, min(MOST_LEAVES, n // ROWS_PER_LEAF))
-    least = max(FEWEST_ROWS, n // ROWS_OF_LEAF)
+    least = max(FEWEST_ROWS, min(MOST_FEWEST, n // ROWS_OF_LEAF))
 
     def fit(rows):
         tree = trees.DecisionTreeRegressor(
