@@ -14,6 +14,8 @@ from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.program import Program
 from dselectk_keras.utils import check_count, optional_import
 
+__all__ = ["Replicas", "replicate"]
+
 STEPS = "", "train_"  # Names of hooks that Keras calls in each step of `fit`.
 DATA = "x", "y", "sample_weight"  # Arguments of `fit`.
 FREQUENCIES = "unit", "save_freq", "update_freq"  # Attributes of callbacks.

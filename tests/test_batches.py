@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from checks import assert_equal
 
-from dselectk_keras import Batches
+from dselectk_keras.batches import Batches
 from dselectk_keras.datasets import Split
 
 SPLIT = Split(np.arange(10.0)[:, None], np.arange(10.0)[:, None] * 2)
@@ -60,9 +60,7 @@ def test_a_table_of_inputs_of_several_kinds_is_no_array():
     assert sorted(x[:, 0]) == [0, 1, 2, 3]
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="TensorFlow looks up strings."
-)
+@pytest.mark.backends("tensorflow", reason="TensorFlow looks up strings.")
 def test_keras_reads_batches_of_strings():
     x = np.array(["low", "high"] * 4, object)
     inputs = keras.Input((), dtype="string")

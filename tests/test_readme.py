@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TENSORFLOW_ONLY = ("docs/serving.md", "docs/tabular.md")
+EXPORTS = "TensorFlow exports models, and looks up strings."
 # Of many steps, which take longer than to trace one.
 TRACED = ("README.md", "docs/quickstart.md", "docs/replicate.md")
 # Of commands and the framework in scripts/, which know no backend.
@@ -67,7 +68,9 @@ def shortened(method):
     [
         pytest.param(
             page,
-            marks=[pytest.mark.on_torch] * (page in OF_SCRIPTS)
+            marks=[pytest.mark.backends("torch")] * (page in OF_SCRIPTS)
+            + [pytest.mark.backends("tensorflow", reason=EXPORTS)]
+            * (page in TENSORFLOW_ONLY)
             + [pytest.mark.traced] * (page in TRACED),
         )
         for page in pages()
@@ -79,8 +82,6 @@ def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("fit", "evaluate"):
         monkeypatch.setattr(keras.Model, name, shortened(getattr(keras.Model, name)))
-    if page in TENSORFLOW_ONLY and keras.backend.backend() != "tensorflow":
-        pytest.skip("TensorFlow exports models, and looks up strings.")
     if page == "docs/recipes.md":
         for module in ("optuna", "pandas", "pyarrow"):
             pytest.importorskip(module)

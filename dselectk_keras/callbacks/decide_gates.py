@@ -50,9 +50,9 @@ class DecideGates(keras.callbacks.Callback):
     The decision is in the weights of the gates: of a static gate it is `choices`, which
     no optimizer changes. Saving, copying and resuming keep it, and so does a later
     `fit`. If training is stopped before, per-example gates that have begun to narrow go
-    on in a later `fit`; all others forget the plan. The callback acts on `DSelectKGate`
-    and `SoftmaxSelectorGate`, between epochs, or where the first epoch is too long,
-    between its batches. Frozen gates stay as they are.
+    on in a later `fit`; all others forget the plan. The callback acts on gates
+    with selectors, such as `DSelectKGate`, between epochs, or where the first epoch is
+    too long, between its batches. Frozen gates stay as they are.
 
     A training loop of your own calls `begin_epoch` before each epoch.
 
@@ -162,8 +162,8 @@ class DecideGates(keras.callbacks.Callback):
         if not any(isinstance(layer, can_decide) for layer in all_layers(self.model)):
             raise ValueError(
                 "The model has no gates with selectors, which could decide. Use "
-                "`DSelectKGate` or `SoftmaxSelectorGate`, or remove `DecideGates`. A "
-                "`TopKGate` is always sparse."
+                "`DSelectKGate`, or remove `DecideGates`. A `TopKGate` is always "
+                "sparse."
             )
         self._decided, self._before, self._line = None, {}, ""
         self._clock.restart()

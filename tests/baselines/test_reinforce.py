@@ -6,12 +6,13 @@ import helpers
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal, dtype_of
+from checks import assert_close, assert_equal, changed, dtype_of
 from gate_cases import Case
 from helpers import built, numbers, numpy, softmax, spread, value_and_gradients
 from keras import ops
 
-from dselectk_keras import ImportanceRegularizer, ReinforceGate, RoutedModel
+from dselectk_keras import ImportanceRegularizer, build_multitask_model
+from dselectk_keras.baselines import ReinforceGate, RoutedModel
 from dselectk_keras.gates import RouterInputs, Routing
 
 CASES = [
@@ -340,3 +341,19 @@ def test_training_without_a_reward_warns():
         model(X, training=True)
     model(X, training=False)
     RoutedModel(x, outputs)(X, training=True)
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+def test_a_model_of_tasks_warns_and_its_graph_is_taught_in_a_routed_model():
+    model = build_multitask_model(3, 2, gate=ReinforceGate())
+    model.compile("sgd")
+    x, y = numbers((4, 3)), numbers((4, 2))
+    with pytest.warns(UserWarning, match=r"Train it in a `RoutedModel`"):
+        model.fit(x, y, verbose=0)
+    taught = RoutedModel(model.input, model.output)
+    taught.compile("sgd", {"task_0": "mse", "task_1": "mse"})
+    labels = {"task_0": y[:, :1], "task_1": y[:, 1:]}
+    gate = model.get_layer("mmoe").gate
+    assert all(
+        changed(gate.trainable_weights, lambda: taught.train_on_batch(x, labels))
+    )

@@ -18,10 +18,7 @@ from dselectk_keras.models import ARCHITECTURES
 # TensorFlow exports to all formats.
 pytestmark = [
     pytest.mark.traced,
-    pytest.mark.skipif(
-        keras.backend.backend() != "tensorflow",
-        reason="models are exported by TensorFlow",
-    ),
+    pytest.mark.backends("tensorflow", reason="models are exported by TensorFlow"),
 ]
 FORMATS = {"tf_saved_model": "model", "litert": "model.tflite", "onnx": "model.onnx"}
 every_format = pytest.mark.parametrize("form", FORMATS)
@@ -139,7 +136,7 @@ def of_one_task():
 def by_ids():
     """A model whose gates see ids."""
     inputs = [keras.Input((6,), name="x"), keras.Input((1,), name="ids", dtype="int32")]
-    encoder, gate = keras.Model(inputs, inputs), dk.HashGate(salt=1)
+    encoder, gate = keras.Model(inputs, inputs), dk.baselines.HashGate(salt=1)
     return dk.build_multitask_model(encoder, ["a", "b"], gate=gate, per_example=True)
 
 
