@@ -2,6 +2,7 @@ from dselectk_keras.tables.columns import (
     column_kinds,
     convert_columns,
     describe_columns,
+    sort_rows,
 )
 from dselectk_keras.tables.encoder import TableEncoder, table_encoder
 from dselectk_keras.tables.model import TableModel
@@ -17,5 +18,6 @@ __all__ = [
     "describe_columns",
     "find_targets",
     "read_table",
+    "sort_rows",
     "table_encoder",
 ]

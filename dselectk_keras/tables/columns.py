@@ -319,3 +319,29 @@ def describe_columns(frame: Any, kinds: Mapping[str, str]) -> list[str]:
                 "number of embeddings); in scripts `--hashed`."
             )
     return lines
+
+
+def sort_rows(frame: Any, name: str) -> Any:
+    """Sort the rows of a table by a column of numbers or dates without gaps.
+
+    Rows with equal values keep their order.
+
+    Example:
+        >>> import pandas as pd
+        >>> sort_rows(pd.DataFrame({"day": ["2/1/2020", "1/2/2020"]}), "day").index[0]
+        1
+    """
+    if name not in frame.columns:
+        raise ValueError(
+            "The rows must be sorted by one of the columns "
+            f"{', '.join(frame.columns)}. Received: {name}."
+        )
+    column = inferred(frame[name])
+    kind = "constant" if column.isna().any() else values_kind(name, column)
+    if kind not in {*DATES, "number"}:
+        raise ValueError(
+            "The rows must be sorted by a column of numbers or dates without gaps. "
+            f"Received: {name!r}."
+        )
+    values = _as_dates(name, column, kind) if kind in DATES else column
+    return frame.iloc[np.argsort(values.to_numpy(), kind="stable")]

@@ -8,7 +8,12 @@ import pandas as pd
 import pytest
 from helpers import refusals
 
-from dselectk_keras.tables import column_kinds, convert_columns, describe_columns
+from dselectk_keras.tables import (
+    column_kinds,
+    convert_columns,
+    describe_columns,
+    sort_rows,
+)
 
 pytestmark = pytest.mark.backend_independent
 NAN = np.nan
@@ -267,5 +272,32 @@ test_rows_of_another_kind_are_refused = refusals(
             pd.DataFrame({"day": ["2020-01-05"], "day_days": [1]}),
             {"day": "date", "day_days": "number"},
         ),
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("values", "order"),
+    [
+        ([3, 1, 2], [1, 2, 0]),
+        (["2020-03-01", "2020-01-01", "2020-02-01"], [1, 2, 0]),
+        # In the order of time, and not of the letters.
+        (["3/1/2020", "20/1/2020", "1/2/2020"], [0, 1, 2]),
+        (["1/5/2020 10:00", "1/5/2020 9:59:59.5", "1/5/2020 9:59:59"], [2, 1, 0]),
+        # Equal values keep their order, also beyond what small sorts keep.
+        ([5, 5, *range(5), *[5] * 40], [2, 3, 4, 5, 6, 0, 1, *range(7, 47)]),
+    ],
+)
+def test_rows_are_sorted_by_numbers_or_time(values, order):
+    assert sort_rows(pd.DataFrame({"x": values}), "x").index.tolist() == order
+
+
+test_rows_are_not_sorted_by_other_columns = refusals(
+    (sort_rows, r"one of the columns x\. Received: y", (pd.DataFrame({"x": [1]}), "y")),
+    (
+        sort_rows,
+        r"numbers or dates without gaps\. Received: 'x'",
+        (pd.DataFrame({"x": ["a", "b"]}), "x"),
+        (pd.DataFrame({"x": [1.0, None]}), "x"),
     ),
 )

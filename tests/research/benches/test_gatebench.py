@@ -549,10 +549,19 @@ def test_mine_says_whether_the_choice_matters(best, verdict):
         # Luck with initial weights gives 10 %.
         rows.append(_row(mine.CONTROL, 0.9, draw, choices=[0.5, 2.0]))
 
-    def said(rows):
-        return "\n\n".join(mine.sentences(rows, ["a", "b"], [np.eye(2, dtype=bool)]))
+    def said(rows, without=2.0):
+        errors = {("mine", draw): without for draw in range(len(best))}
+        chosen = [np.eye(2, dtype=bool)]
+        return "\n\n".join(mine.sentences(rows, ["a", "b"], chosen, errors))
 
     text = said(rows)
+    assert text.startswith(f"**The choice of experts {verdict}")
+    assert "| no network | 2.000 [2.00, 2.00] |  |" in text
+    # They win if no gate has a lower error.
+    assert said(rows, 1.01).startswith("**The choice")
+    better = " ".join(said(rows, 0.75).split())
+    assert better.startswith("**Models without a network are better here.**")
+    assert "has 0.75 times the test error of experts chosen by fit, and 0.75" in better
     assert f"The choice of experts {verdict}" in text
     assert "has 0.90 times theirs" in text.replace("\n", " ")
     assert "| chosen by fit | 1.000 [1.00, 1.00] | 25% |" in text
