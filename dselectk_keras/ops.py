@@ -118,6 +118,23 @@ def largest(x: Tensor, axis: int = -1) -> Tensor:
     return ops.amax(x, axis=axis, keepdims=True)
 
 
+def clipped(x: Tensor, least: float, most: float | None = None) -> Tensor:
+    """Bound the entries of a tensor by numbers.
+
+    Keras copies the numbers to the device on torch.
+    """
+    if keras.backend.backend() == "torch":
+        return x.clamp(least, most)
+    return ops.maximum(x, least) if most is None else ops.clip(x, least, most)
+
+
+def filled(x: Tensor, where: Tensor, number: float) -> Tensor:
+    """Put a number in the place of some entries; on torch, without a copy of it."""
+    if keras.backend.backend() == "torch":
+        return x.masked_fill(where, number)
+    return ops.where(where, number, x)
+
+
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
     r"""Keep the k largest logits and set the others to minus infinity.
 
@@ -158,13 +175,13 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
         mask = ops.any(ops.expand_dims(kept, -1) == ops.arange(n), axis=-2)
         # With NaN, no comparison holds.
         mask = ops.logical_and(mask, logits <= largest(logits))
-        return ops.where(mask, logits, -float("inf"))
-    left, mask = logits, False
+        return filled(logits, ops.logical_not(mask), -float("inf"))
+    left, mask = logits, None
     for _ in range(k):
         found = first_largest(left)
-        left = ops.where(found, -float("inf"), left)
-        mask = ops.logical_or(mask, found)
-    return ops.where(mask, logits, -float("inf"))
+        left = filled(left, found, -float("inf"))
+        mask = found if mask is None else ops.logical_or(mask, found)
+    return filled(logits, ops.logical_not(mask), -float("inf"))
 
 
 def keep_largest(weights: Tensor, k: int) -> Tensor:
@@ -298,10 +315,13 @@ def smooth_step(x: Tensor, gamma: Tensor = 1.0) -> Tensor:
         B.3.
     """
     if isinstance(gamma, numbers.Real) or not hasattr(gamma, "shape"):
-        gamma = check_number("gamma", gamma, above=0)
+        gamma = float(check_number("gamma", gamma, above=0))
     x = ops.cast(x, "float32")
-    gamma = ops.maximum(ops.cast(gamma, "float32"), 1e-7)
-    u = ops.clip(x / gamma + 0.5, 0.0, 1.0)
+    if isinstance(gamma, float):
+        gamma = max(gamma, 1e-7)
+    else:
+        gamma = clipped(ops.cast(gamma, "float32"), 1e-7)
+    u = clipped(x / gamma + 0.5, 0.0, 1.0)
     return u * u * (3.0 - 2.0 * u)
 
 
@@ -378,7 +398,7 @@ def entropy(
     """
     p = ops.cast(probabilities, "float32")
     # The lower bound makes 0 log 0 zero when epsilon is 0.
-    log = ops.log(ops.maximum(ops.relu(p) + epsilon, 1e-30))
+    log = ops.log(clipped(ops.relu(p) + epsilon, 1e-30))
     return -ops.sum(p * log, axis=axis)
 
 
@@ -543,6 +563,16 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     if not on_torch or keras.backend.standardize_dtype(x.dtype) != "float64":
         return ops.matmul(x, y)
     return operator.matmul(x, ops.cast(y, "float64"))
+
+
+def sum_segments(x: Tensor, segments: Tensor, number: int) -> Tensor:
+    """Sum rows by their segments, integers; on torch, without a wait for the device.
+
+    There Keras makes an index of the size of `x`, and reads a number on the host.
+    """
+    if keras.backend.backend() == "torch":
+        return x.new_zeros(number, *x.shape[1:]).index_add(0, segments, x)
+    return ops.segment_sum(x, segments, num_segments=number)
 
 
 def mix_parameters(weights: Tensor, parameters: Tensor) -> Tensor:

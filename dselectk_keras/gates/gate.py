@@ -398,7 +398,8 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         The inputs are routing inputs, or `RouterInputs`.
         """
         if training:
-            self.step.assign_add(1)
+            # Keras would copy the number to the device on torch.
+            self.step.assign(ops.convert_to_tensor(self.step) + 1)
         routing = self._routing(inputs, training)
         weights = routing.only_valid(routing.weights)
         if training:

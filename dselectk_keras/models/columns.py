@@ -23,14 +23,17 @@ def as_inputs(model: Any, x: Any) -> Any:
     Columns that the model does not read are left out. Floating-point numbers are in
     float32, strings are objects. A missing number is NaN, and a missing string empty.
     Lists of strings become as long as the input, with their last items, and empty ones.
-    Integers and booleans stay exact, or raise an error. Other data stay as they are.
-    The encoder of a table reads its columns itself, also from a dict of them.
+    Integers and booleans stay exact, or raise an error. Other data stay as they are,
+    but masked arrays have NaN where they are masked. The encoder of a table reads its
+    columns itself, also from a dict of them.
     """
     is_table = hasattr(x, "iloc")
-    encoder = table_reader(model) if is_table or _has_objects(x) else None
+    encoder = table_reader(model) if is_table or isinstance(x, dict) else None
     if encoder is not None:
-        return encoder.read_table(x)
+        return x if is_read(encoder, x) else encoder.read_table(x)
     wanted = getattr(model, "input", None)
+    if isinstance(x, (dict, np.ma.MaskedArray)):
+        return keras.tree.map_structure(unmasked, x)
     if not (is_table and isinstance(wanted, dict)):
         return x
     if lacking := [name for name in wanted if name not in x.columns]:
@@ -57,14 +60,11 @@ def table_reader(model: Any) -> Any:
     return next((each for each in layers if hasattr(each, "read_table")), None)
 
 
-def _has_objects(x):
-    """Check whether data are a dict with columns of strings, lists or dates."""
-    return isinstance(x, dict) and any(
-        isinstance(each, list)
-        or str(getattr(each, "dtype", "")) in {"object", "string", "str"}
-        or getattr(getattr(each, "dtype", None), "kind", "") in {*"OUSTM"}
-        or "string" in str(getattr(each, "dtype", ""))
-        for each in x.values()
+def is_read(encoder: Any, columns: Any) -> bool:
+    """Check whether columns by name are what the encoder of a table has read."""
+    dtypes = encoder.input_dtypes
+    return isinstance(columns, dict) and all(
+        dtypes[name] in str(getattr(columns.get(name), "dtype", "")) for name in dtypes
     )
 
 
@@ -174,6 +174,7 @@ def _as_numbers(names, values, what, least):
         return {
             name: _numbers(each, f"{what} of the task {name!r}")
             for name, each in values.items()
+            if each is not None
         }
     columns = list(getattr(values, "columns", ()))
     # One column of weights is for all tasks. A table without names has numbers.
@@ -193,6 +194,10 @@ def _numbers(values, what):
     """Convert a column, tensor or list to an array of numbers, with NaN for None."""
     if values is None:
         return None
+    if hasattr(values, "columns") and hasattr(values, "iloc"):
+        # A table of one task, whose columns need no names.
+        columns = [_numbers(values.iloc[:, i], what) for i in range(values.shape[1])]
+        return np.stack(columns, axis=-1)
     if hasattr(values, "iloc"):
         values = inferred(values)
         is_number = values.dtype.kind in "biuf"
@@ -260,11 +265,19 @@ def _is_exact(array):
 def as_numpy(values: Any) -> Any:
     """Convert a table, tensor or list to an array; a sparse matrix stays one."""
     if values is None or isinstance(values, np.ndarray):
-        return values
+        return unmasked(values)
     if hasattr(values, "tocsr"):  # A sparse matrix of SciPy.
         return values.tocsr()
     is_tensor = ops.is_tensor(values)
     return ops.convert_to_numpy(values) if is_tensor else np.asarray(values)
+
+
+def unmasked(values: Any) -> Any:
+    """Put NaN where an array of NumPy is masked; return other values as they are."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    dtype = values.dtype if values.dtype.kind == "f" else "float64"
+    return values.astype(dtype).filled(np.nan)
 
 
 def as_dense(values: Any) -> Any:

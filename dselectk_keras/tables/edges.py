@@ -6,9 +6,10 @@ import numpy as np
 
 from dselectk_keras.utils import optional_import
 
-# The leaves of a tree: at most, at least, and the rows for each, at least.
+# The leaves of a tree: at most, at least, and by the number of rows.
 MOST_LEAVES, FEWEST_LEAVES, ROWS_PER_LEAF = 32, 3, 20
-FEWEST_ROWS, ROWS_OF_LEAF = 5, 1000
+# The fewest rows of a leaf: a part of all rows, between two limits.
+FEWEST_ROWS, MOST_FEWEST, ROWS_OF_LEAF = 5, 16, 250
 MOST_ROWS, FOLDS, QUANTILES = 100_000, 3, 16
 # A gain must be this multiple of its standard error.
 SURE = 3.0
@@ -99,7 +100,7 @@ def _thresholds(x, labels):
     n = len(x)
     found = trees.DecisionTreeRegressor(
         max_leaf_nodes=max(FEWEST_LEAVES, min(MOST_LEAVES, n // ROWS_PER_LEAF)),
-        min_samples_leaf=max(FEWEST_ROWS, n // ROWS_OF_LEAF),
+        min_samples_leaf=max(FEWEST_ROWS, min(MOST_FEWEST, n // ROWS_OF_LEAF)),
         random_state=0,
     )
     tree = found.fit(x[:, None], labels).tree_
@@ -108,7 +109,7 @@ def _thresholds(x, labels):
 
 
 def _encodings(x, edges):
-    """The number; it and its piecewise-linear encoding; and its one-hot encoding too."""
+    """The number; with its piecewise-linear encoding; and with the one-hot one too."""
     scaled = ((x - x.mean()) / (x.std() or 1.0))[:, None]
     linear = np.clip((x[:, None] - edges[:-1]) / np.diff(edges), 0, 1)
     bins = np.searchsorted(edges[1:-1], x, side="right")

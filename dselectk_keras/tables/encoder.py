@@ -123,11 +123,16 @@ class TableEncoder(Configured, keras.Layer):
         """An input for each column, by name."""
         return {each["name"]: self._input(each) for each in self.columns}
 
-    def _input(self, column):
-        if "mean" in column:
-            return keras.Input((1,), dtype="float32", name=column["name"])
-        shape = (self.max_items,) if column.get("is_list") else ()
-        return keras.Input(shape, dtype="int32", name=column["name"])
+    @property
+    def input_dtypes(self) -> dict[str, str]:
+        """The dtype of each input, by name."""
+        return {x["name"]: ("int32", "float32")["mean" in x] for x in self.columns}
+
+    def _input(self, column, dtype=None):
+        shape = (1,) if "mean" in column else ()
+        shape = (self.max_items,) if column.get("is_list") else shape
+        dtype = dtype or self.input_dtypes[column["name"]]
+        return keras.Input(shape, dtype=dtype, name=column["name"])
 
     def build(self, input_shape: Any) -> None:
         """Create the embeddings of all columns that have some, one after the other."""
@@ -183,6 +188,22 @@ class TableEncoder(Configured, keras.Layer):
         width = len(self._numbers) + len(self._gaps)
         width += len(self._of_edge) + len(self._one_hot) + len(self._of_slot)
         return (None, width + len(self._embedded) * UNITS)
+
+    def raw_columns(self) -> keras.Model:
+        """Build a model from raw columns to the inputs, on TensorFlow, for serving."""
+        inputs, found = {}, {}
+        for each in self.columns:
+            name = each["name"]
+            if "mean" not in each:
+                inputs[name] = self._input(each, "string")
+                found[name] = _look_up(each)(inputs[name])
+            elif each["offset"]:
+                inputs[name] = self._input(each, "float64")
+                found[name] = Shift(float(each["offset"]))(inputs[name])
+            else:
+                inputs[name] = self._input(each)
+                found[name] = ops.identity(inputs[name])
+        return keras.Model(inputs, found, name="raw_columns")
 
     def read_table(self, frame: Any) -> dict[str, np.ndarray]:
         """Read a table, or a dict of columns, as the inputs of the model, by name.
@@ -265,6 +286,49 @@ def hash_factors() -> np.ndarray:
     return rng.integers(0, 2**63, HASHED_BYTES, dtype="uint64") * np.uint64(
         2
     ) + np.uint64(1)
+
+
+def _look_up(column):
+    """A layer of TensorFlow from strings to the ids of `_ids`."""
+    if "hashed" in column:
+        return HashStrings(column["hashed"], dtype="int32")
+    return keras.layers.StringLookup(vocabulary=column["values"], mask_token="")
+
+
+class HashStrings(keras.Layer):
+    """Hashes strings as `hash_strings` does, on TensorFlow."""
+
+    def __init__(self, bins: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.bins = bins
+
+    def call(self, strings):
+        """Compute the ids: 0 of an empty string."""
+        import tensorflow as tf
+
+        codes = tf.io.decode_raw(strings, tf.uint8, fixed_length=HASHED_BYTES)
+        factors = tf.constant(hash_factors().view("int64"))
+        sums = tf.reduce_sum(tf.cast(codes, tf.int64) * factors, axis=-1)
+        shift = tf.constant(33, tf.uint64)
+        high = tf.bitwise.right_shift(tf.bitcast(sums, tf.uint64), shift)
+        ids = FIRST + tf.cast(high, tf.int64) % self.bins
+        return tf.cast(tf.where(strings == "", tf.zeros_like(ids), ids), tf.int32)
+
+    def compute_output_spec(self, strings):
+        """The ids have the shape of the strings."""
+        return keras.KerasTensor(strings.shape, "int32")
+
+
+class Shift(keras.Layer):
+    """Subtracts a number in float64, of which float32 keeps the difference."""
+
+    def __init__(self, offset: float):
+        super().__init__(dtype="float64")
+        self.offset = offset
+
+    def call(self, x):
+        """Compute the difference."""
+        return ops.cast(x - self.offset, "float32")
 
 
 def table_encoder(
