@@ -165,7 +165,7 @@ class TableEncoder(Configured, keras.Layer):
         x = ops.cast(x, "float32")
         missing = ops.logical_not(ops.isfinite(x))
         x = ops.where(missing, 0.0, x)
-        mean, deviation = self._moments
+        mean, deviation = map(ops.convert_to_tensor, self._moments)
         # Of a column that is almost constant, other rows may be far off.
         scaled = ops.clip((x - mean) / deviation, -FARTHEST, FARTHEST)
         parts = [ops.where(missing, 0.0, scaled)]
@@ -175,11 +175,13 @@ class TableEncoder(Configured, keras.Layer):
             own = ops.take(x, self._of_edge, axis=1)
             known = ops.take(ops.logical_not(missing), self._of_edge, axis=1)
             known = ops.cast(known, "float32")
-            linear = ops.clip((own - self._low) / self._width, 0.0, 1.0)
+            low, width = map(ops.convert_to_tensor, (self._low, self._width))
+            linear = ops.clip((own - low) / width, 0.0, 1.0)
             parts.append(linear * known)
             if len(self._one_hot):
                 own, known = (ops.take(y, self._one_hot, axis=1) for y in (own, known))
-                inside = ops.logical_and(own >= self._from, own < self._to)
+                begin, end = map(ops.convert_to_tensor, (self._from, self._to))
+                inside = ops.logical_and(own >= begin, own < end)
                 parts.append(ops.cast(inside, "float32") * known)
         return parts
 
@@ -264,8 +266,8 @@ def _ids(column, values):
     if "hashed" in column:
         found = FIRST + hash_strings(values, missing, column["hashed"])
     else:
-        codes = pd.Categorical(values, categories=column["values"]).codes
-        found = np.where(codes < 0, UNKNOWN, codes.astype("int32") + FIRST)
+        codes = pd.Index(column["values"], dtype=object).get_indexer(values)
+        found = np.where(codes < 0, UNKNOWN, codes + FIRST)
     return np.where(missing, MISSING, found).astype("int32")
 
 
