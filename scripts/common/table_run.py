@@ -38,8 +38,7 @@ from dselectk_keras.tables import (
     find_targets,
     sort_rows,
 )
-from dselectk_keras.tables.model import predictions_of
-from dselectk_keras.tables.scores import scores_of
+from dselectk_keras.tables.scores import predictions_of, scores_of
 
 # The parts of the rows to train on and to validate on; the others are the test.
 TRAIN, VALIDATION, FEWEST = 0.7, 0.15, 10
