@@ -499,7 +499,9 @@ def test_models_without_a_network_begin_a_report_where_they_win(
     options = ["--table", str(tmp_path / "t.csv"), "--targets", "u", "v", "--compare"]
     train.main([*options, "--quick", "--quiet", "--out", str(tmp_path / "run")])
     shown = capsys.readouterr().out.splitlines()
-    first, second, third = [each for each in shown if " better" in each or "rows" in each]
+    first, second, third = [
+        each for each in shown if " better" in each or "rows" in each
+    ]
     verb = "are not better" if worse else "are better"
     assert first.startswith(f"u: linear model {verb}, {error:.4g} for ")
     assert second.startswith(f"v: linear model {verb}, {error:.4g} for ")
