@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.models.columns import LISTS
+from dselectk_keras.models.columns import LISTS, as_numpy
 from dselectk_keras.tables.columns import (
     column_kinds,
     convert_columns,
@@ -165,9 +165,10 @@ class TableEncoder(Configured, keras.Layer):
         x = ops.cast(x, "float32")
         missing = ops.logical_not(ops.isfinite(x))
         x = ops.where(missing, 0.0, x)
-        mean, deviation = map(ops.convert_to_tensor, self._moments)
+        mean, deviation = self._moments
         # Of a column that is almost constant, other rows may be far off.
-        scaled = ops.clip((x - mean) / deviation, -FARTHEST, FARTHEST)
+        scaled = ops.divide(ops.subtract(x, mean), deviation)
+        scaled = ops.clip(scaled, -FARTHEST, FARTHEST)
         parts = [ops.where(missing, 0.0, scaled)]
         if len(self._gaps):
             parts.append(ops.cast(ops.take(missing, self._gaps, axis=1), "float32"))
@@ -175,13 +176,13 @@ class TableEncoder(Configured, keras.Layer):
             own = ops.take(x, self._of_edge, axis=1)
             known = ops.take(ops.logical_not(missing), self._of_edge, axis=1)
             known = ops.cast(known, "float32")
-            low, width = map(ops.convert_to_tensor, (self._low, self._width))
-            linear = ops.clip((own - low) / width, 0.0, 1.0)
-            parts.append(linear * known)
+            linear = ops.divide(ops.subtract(own, self._low), self._width)
+            parts.append(ops.clip(linear, 0.0, 1.0) * known)
             if len(self._one_hot):
                 own, known = (ops.take(y, self._one_hot, axis=1) for y in (own, known))
-                begin, end = map(ops.convert_to_tensor, (self._from, self._to))
-                inside = ops.logical_and(own >= begin, own < end)
+                inside = ops.logical_and(
+                    ops.greater_equal(own, self._from), ops.less(own, self._to)
+                )
                 parts.append(ops.cast(inside, "float32") * known)
         return parts
 
@@ -252,9 +253,9 @@ def _joined(parts):
 
 def _as_column(values):
     """One-dimensional values of a column from an array, a tensor or a list."""
-    if ops.is_tensor(values):
-        values = ops.convert_to_numpy(values)
-    if isinstance(values, np.ndarray) and values.ndim > 1:
+    if not hasattr(values, "iloc"):
+        values = as_numpy(values)
+    if getattr(values, "ndim", 1) > 1:
         values = values[:, 0] if values.shape[1] == 1 else [*map(list, values)]
     return values
 
@@ -266,8 +267,8 @@ def _ids(column, values):
     if "hashed" in column:
         found = FIRST + hash_strings(values, missing, column["hashed"])
     else:
-        codes = pd.Index(column["values"], dtype=object).get_indexer(values)
-        found = np.where(codes < 0, UNKNOWN, codes + FIRST)
+        codes = pd.Categorical(values, categories=column["values"]).codes
+        found = np.where(codes < 0, UNKNOWN, codes.astype("int32") + FIRST)
     return np.where(missing, MISSING, found).astype("int32")
 
 
