@@ -267,8 +267,9 @@ def _ids(column, values):
     if "hashed" in column:
         found = FIRST + hash_strings(values, missing, column["hashed"])
     else:
-        codes = pd.Categorical(values, categories=column["values"]).codes
-        found = np.where(codes < 0, UNKNOWN, codes.astype("int32") + FIRST)
+        # Not `pd.Categorical`, which warns of values that it does not know.
+        codes = pd.Index(column["values"], dtype=object).get_indexer(values)
+        found = np.where(codes < 0, UNKNOWN, codes + FIRST)
     return np.where(missing, MISSING, found).astype("int32")
 
 
