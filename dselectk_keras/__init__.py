@@ -42,7 +42,6 @@ from dselectk_keras.models import (
     condense,
     distill,
     per_task,
-    table_encoder,
 )
 from dselectk_keras.regularizers import (
     EntropyRegularizer,
@@ -56,6 +55,7 @@ from dselectk_keras.regularizers import (
 )
 from dselectk_keras.replicate import replicate
 from dselectk_keras.schedules import Ramp
+from dselectk_keras.tables import TableModel, read_table, table_encoder
 
 __version__ = "0.1.0"
 
@@ -90,6 +90,7 @@ __all__ = [
     "SparsityRegularizer",
     "SwitchGate",
     "SwitchLoadRegularizer",
+    "TableModel",
     "Task",
     "TopKGate",
     "build_multitask_model",
@@ -99,6 +100,7 @@ __all__ = [
     "gates",
     "per_task",
     "plots",
+    "read_table",
     "replicate",
     "table_encoder",
 ]

@@ -68,9 +68,10 @@ def main(arguments=None):
             if options.per_example:
                 from research.benches.router_comparison import mine as routers
 
-                path, text = routers.answer(*asked)
+                path, text = routers.answer(*asked, options.encoding)
             else:
-                path, text = mine.answer(*asked, options.epochs or 30, gates)
+                more = options.epochs or 30, gates, options.encoding
+                path, text = mine.answer(*asked, *more)
         except (ImportError, OSError, ValueError) as error:
             parser.exit(2, f"{parser.prog}: {error}\n")
         print(f"{text}\n\nWritten to {path}.")
@@ -138,6 +139,7 @@ def parse(arguments):
     add("--module", metavar="FILE", help="a .py file with a gate of your own, or GATES")
     add_backend(parser)
     add("--targets", nargs="+", metavar="NAME", help="its columns that are targets")
+    add("--encoding", default="utf-8", help="encoding of a text file, as latin-1")
     text = "ask --mine about gates that choose per example: minutes with JAX"
     add("--per-example", action="store_true", help=text)
     options = parser.parse_args(arguments)
@@ -146,7 +148,8 @@ def parse(arguments):
     if options.mine:
         refuse(parser, given, [*runs, "--pages-only"], "not for --mine.")
     else:
-        refuse(parser, given, ["--targets", "--per-example"], "for --mine.")
+        of_tables = ["--targets", "--per-example", "--encoding"]
+        refuse(parser, given, of_tables, "for --mine.")
     if options.per_example:
         refuse(parser, given, ["--epochs", "--module"], "not for --per-example.")
     if options.pages_only:

@@ -8,6 +8,7 @@ The same command continues a study. For the fields, see `TrainingRun`. With
 """
 
 import collections
+import contextlib
 import dataclasses
 import json
 import math
@@ -62,7 +63,11 @@ def main(arguments=None):
         sys.exit(f"Stopped. To continue: same command. Written to {options.folder}.")
     except (ImportError, OSError, TypeError, ValueError) as error:
         parser.error(str(error))
-    print(json.dumps(summary(study), indent=1))
+    found = summary(study)
+    print(json.dumps(found, indent=1))
+    if found["errors"] and found["trials"].keys() == {"PRUNED"}:
+        reasons = " ".join(dict.fromkeys(found["errors"]))
+        parser.exit(1, f"{parser.prog}: No trial has ended. Received: {reasons}\n")
 
 
 def tune(options):
@@ -77,6 +82,7 @@ def tune(options):
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     run, space = set_fields(TrainingRun(), options.set), options.space
     _check_fields(run, space, options)
+    of_table = _read_table(options, run.seed) if options.table else {}
     retry = optuna.storages.RetryHeartbeatStaleTrialCallback(MAX_RETRIES)
     options.folder.mkdir(parents=True, exist_ok=True)
     url = options.storage or f"sqlite:///{options.folder.resolve()}/study.db"
@@ -97,9 +103,7 @@ def tune(options):
     study.sampler = _sampler(optuna, space, options, len(study.trials))
     config = {"run": run.config, "space": space, "sampler": options.sampler}
     config |= {"binary": options.binary, "at_most": options.at_most}
-    # Studies from before have no table.
-    config |= {"table": [options.table, options.targets]} if options.table else {}
-    config |= {name: value for name, value in _reading(options).items() if value}
+    config |= of_table
     # Processes with one grid share its order.
     config |= {"seed": options.seed} if options.sampler == "grid" else {}
     kept = study.user_attrs.get("config", config)
@@ -138,9 +142,20 @@ def tune(options):
     return study
 
 
+def _read_table(options, seed):
+    """Read a table before the study: an error would be that of all trials."""
+    from common.table_run import Table, read_parts
+
+    table = Table(options.table, options.targets, **_reading(options))
+    with contextlib.redirect_stdout(sys.stderr):  # Only the summary is for stdout.
+        read_parts(table, seed)
+    return {"table": table.config}
+
+
 def _reading(options):
     """How a table is read and split."""
-    return {name: getattr(options, name) for name in OF_TABLES[1:]}
+    found = {name: getattr(options, name) for name in OF_TABLES[1:]}
+    return found | {"hashed": dict(found["hashed"])}
 
 
 def _sampler(optuna, space, options, done):
@@ -195,11 +210,12 @@ def _train(trial, run, folder, options):
     own = dataclasses.replace(run, **settings)
     watching = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
     if options.table:
-        from table_training import train_table
+        from common.table_run import train_table
 
         table = options.table, options.targets, folder
         more: Any = {"callbacks": watching, **_reading(options)}
-        results = train_table(own, *table, overwrite=True, progress=False, **more)
+        with contextlib.redirect_stdout(sys.stderr):
+            results = train_table(own, *table, overwrite=True, progress=False, **more)
         loss = results["val_task_loss"]
     else:
         results = own.run(folder, progress=False, resume=True, callbacks=watching)

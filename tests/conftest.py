@@ -69,6 +69,7 @@ WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
 BACKEND_INDEPENDENT = (
     "datasets/",
     "docs/",
+    "common/test_rivals.py",
     "common/test_scores.py",
     "research/engine/test_compare.py",
     "common/test_files.py",
@@ -84,7 +85,7 @@ BACKEND_INDEPENDENT = (
     "research/papers/test_pages.py",
     "plots/",
     "scripts/test_reproduce.py",
-    "scripts/test_table_training.py",
+    "common/test_table_run.py",
     "test_import.py",
     "test_methods_page.py",
     "test_registry.py",

@@ -1,13 +1,15 @@
 """Inputs, labels and sample weights of a model from the columns of a table."""
 
+import functools
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras._keras import all_layers
 from dselectk_keras.models.task import Task
 
 # Rows and columns that are copied together: they stay in the cache.
@@ -24,12 +26,17 @@ def as_inputs(model: Any, x: Any) -> Any:
     float32, strings are objects. A missing number is NaN, and a missing string empty.
     Lists of strings become as long as the input, with their last items, and empty ones.
     Integers and booleans stay exact, or raise an error. Other data stay as they are,
-    but masked arrays have NaN where they are masked.
+    but masked arrays have NaN where they are masked. The encoder of a table reads its
+    columns itself, also from a dict of them.
     """
+    is_table = hasattr(x, "iloc")
+    encoder = table_reader(model) if is_table or isinstance(x, dict) else None
+    if encoder is not None:
+        return x if is_read(encoder, x) else encoder.read_table(x)
     wanted = getattr(model, "input", None)
     if isinstance(x, (dict, np.ma.MaskedArray)):
         return keras.tree.map_structure(unmasked, x)
-    if not (hasattr(x, "iloc") and isinstance(wanted, dict)):
+    if not (is_table and isinstance(wanted, dict)):
         return x
     if lacking := [name for name in wanted if name not in x.columns]:
         raise ValueError(
@@ -47,6 +54,20 @@ def as_inputs(model: Any, x: Any) -> Any:
         else:
             found[name] = _column(name, x[name], dtype)
     return found
+
+
+def table_reader(model: Any) -> Any:
+    """Find the layer of a model that reads a table, or `None`."""
+    layers = all_layers(model) if isinstance(model, keras.Model) else ()
+    return next((each for each in layers if hasattr(each, "read_table")), None)
+
+
+def is_read(encoder: Any, columns: Any) -> bool:
+    """Check whether columns by name are what the encoder of a table has read."""
+    dtypes = encoder.input_dtypes
+    return isinstance(columns, dict) and all(
+        dtypes[name] in str(getattr(columns.get(name), "dtype", "")) for name in dtypes
+    )
 
 
 def _lists(name, column, length):
@@ -219,7 +240,7 @@ def with_joined_labels(tasks: Sequence[Task], data: Any) -> Any:
     if isinstance(data, types.GeneratorType):
         return (join_batch(names, batch) for batch in data)
     if isinstance(data, keras.utils.PyDataset):
-        return JoinedLabels(names, data)
+        return ConvertedBatches(functools.partial(join_batch, names), data)
     spec = getattr(data, "element_spec", ())
     if not hasattr(data, "map") or not isinstance(spec, tuple) or len(spec) < 2:
         return data
@@ -269,17 +290,16 @@ def _joined_arrays(names, values):
     return values
 
 
-class JoinedLabels(keras.utils.PyDataset):
-    """The batches of a `PyDataset`, with the labels of all tasks in one array."""
+class ConvertedBatches(keras.utils.PyDataset):
+    """The batches of a `PyDataset`, each converted by a function."""
 
-    def __init__(self, names: Sequence[str], data: keras.utils.PyDataset):
-        workers = data.workers, data.use_multiprocessing, data.max_queue_size
-        super().__init__(*workers)
-        self.names, self.data = names, data
+    def __init__(self, convert: Callable, data: keras.utils.PyDataset):
+        super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)
+        self.convert, self.data = convert, data
 
     def __getitem__(self, index: int) -> Any:
         """A batch."""
-        return join_batch(self.names, self.data[index])
+        return self.convert(self.data[index])
 
     @property
     def num_batches(self) -> int | None:

@@ -58,6 +58,14 @@ def count(text):
     return int(text)
 
 
+def name_and_count(text):
+    """A name and a positive integer, such as `user=1000`."""
+    name, _, number = text.rpartition("=")
+    if not name:
+        raise argparse.ArgumentTypeError(f"must be NAME=NUMBER, received {text}")
+    return name, count(number)
+
+
 def add_backend(parser):
     """Add the option `--backend`."""
     parser.add_argument(
@@ -65,14 +73,14 @@ def add_backend(parser):
     )
 
 
-# Options of --table: the fields of `table_training.Table`.
-OF_TABLES = ("targets", "drop", "split_by", "test")
+# Options of --table: the fields of `table_run.Table`.
+OF_TABLES = ("targets", "drop", "split_by", "test", "encoding", "hashed")
 
 
 def add_table(parser):
     """Add the options of a table of one's own."""
     add = parser.add_argument
-    add("--table", help="a CSV or Parquet file of your own, in place of a data set")
+    add("--table", help="a CSV or Parquet file of your own, or a folder of such files")
     add("--targets", nargs="+", help="the columns of --table to predict")
     add("--drop", nargs="+", default=[], help="columns of --table to leave out")
     add("--test", metavar="FILE", help="a file of test rows, for --table")
@@ -81,6 +89,15 @@ def add_table(parser):
         metavar="COLUMN",
         help="a column of --table, such as a date: the last rows are the test; drawn "
         "if omitted",
+    )
+    add("--encoding", default="utf-8", help="of a --table of text, such as latin-1")
+    add(
+        "--hashed",
+        nargs="+",
+        type=name_and_count,
+        default={},
+        metavar="NAME=N",
+        help="columns of --table that are ids, and their numbers of embeddings",
     )
 
 

@@ -30,6 +30,7 @@ from dselectk_keras.utils import (
     argument_names,
     check_choice,
     check_count,
+    check_number,
     num_trained,
 )
 
@@ -106,6 +107,7 @@ class TrainingRun:
             counts["num_experts"] = self.num_experts
         for name, count in counts.items():
             check_count(name, count)
+        check_number("learning_rate", self.learning_rate, above=0)
         if self.has_gate:
             check_settings(self.gate, self.gate_options)
             fields = {"num_nonzeros": "num_nonzeros"}

@@ -574,10 +574,19 @@ def test_mine_says_whether_the_choice_matters(best, verdict):
         # Luck with initial weights gives 10 %.
         rows.append(_row(mine.CONTROL, 0.9, draw, choices=[0.5, 2.0]))
 
-    def said(rows):
-        return "\n\n".join(mine.sentences(rows, ["a", "b"], [np.eye(2, dtype=bool)]))
+    def said(rows, without=2.0):
+        errors = {("mine", draw): without for draw in range(len(best))}
+        chosen = [np.eye(2, dtype=bool)]
+        return "\n\n".join(mine.sentences(rows, ["a", "b"], chosen, errors))
 
     text = said(rows)
+    assert text.startswith(f"**The choice of experts {verdict}")
+    assert "| no network | 2.000 [2.00, 2.00] |  |" in text
+    # They win if no gate has a lower error.
+    assert said(rows, 1.01).startswith("**The choice")
+    better = " ".join(said(rows, 0.75).split())
+    assert better.startswith("**Models without a network are better here.**")
+    assert "has 0.75 times the test error of experts chosen by fit, and 0.75" in better
     assert f"The choice of experts {verdict}" in text
     assert "has 0.90 times theirs" in text.replace("\n", " ")
     assert "| chosen by fit | 1.000 [1.00, 1.00] | 25% |" in text
@@ -863,11 +872,11 @@ def test_targets_that_are_texts_become_questions():
             "one or two": [2.0, 1.0, None, 2.0],
         }
     )
-    found = mine.as_labels(frame)
+    found = mine.as_labels(frame, list(frame))
     nan = np.nan
     wanted = {
         "n": [0.5, nan, 2.0, 1.0],
-        "two = yes": [0.0, 1.0, nan, 0.0],
+        "two": [0.0, 1.0, nan, 0.0],
         "more = a": [1.0, 0.0, 0.0, nan],
         "more = b": [0.0, 1.0, 0.0, nan],
         "more = c": [0.0, 0.0, 1.0, nan],
@@ -946,8 +955,9 @@ def test_more_draws_than_a_problem_has_are_refused(tmp_path, capsys, problem, mo
 @pytest.mark.parametrize("count", [1, 13])
 def test_mine_refuses_texts_of_one_or_many_values(tmp_path, count):
     path = tmp_path / "t.csv"
-    path.write_text("a,b\n" + "".join(f"1,v{i % count}\n" for i in range(20)))
-    match = rf"or 2 to 12 texts\. Received: 'b', with {count} values\."
+    path.write_text("a,b\n" + "".join(f"{i},v{i % count}\n" for i in range(20)))
+    texts = {1: "Received: 1, such as 'v0'", 13: "12 texts. Received: 'b', with 13"}
+    match = texts[count]
     with pytest.raises(ValueError, match=match):
         mine.answer(path, ["b"], 1, tmp_path)
 

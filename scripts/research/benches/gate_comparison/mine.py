@@ -5,10 +5,17 @@ import pathlib
 import keras
 import numpy as np
 import pandas as pd
-from user_table import as_float32, read_columns
 
 from common.files import write_whole
 from dselectk_keras.plots import style
+from dselectk_keras.tables import (
+    column_kinds,
+    convert_columns,
+    describe_columns,
+    find_targets,
+    read_table,
+)
+from research.benches.gate_comparison import no_network
 from research.benches.gate_comparison import own as own_gates
 from research.benches.gate_comparison.arms import (
     BY_FIT,
@@ -51,6 +58,11 @@ ANSWER = """\
 {best:.2f} times the error of their mean. The best of {choices} trainings with one
 choice, which differ by luck alone, has {one:.2f} times theirs."""
 
+NO_NETWORK = """\
+**Models without a network are better here.** The best by validation of boosted trees,
+extra trees and a linear model per task has {fit:.2f} times the test error of experts
+chosen by fit, and {every:.2f} times that of the best gate below."""
+
 TABLE = """\
 Test error over the mean of random choices, and multiplications for one task over those
 of a softmax gate, which needs all experts:"""
@@ -64,27 +76,36 @@ SAVED = """\
 {error:.2f} times the error of softmax."""
 
 
-def answer(path, targets, draws, folder, epochs=30, own=None):
+def answer(path, targets, draws, folder, epochs=30, own=None, encoding="utf-8"):
     """Compare gates on a table, and write a page about it.
 
     Args:
-        path: A file as for `read_columns`.
+        path: A file as for `read_table`.
         targets: Names of the columns that are the labels, which may be missing. Those
             with two values are binary. A text with more is one task for each value.
         draws: The number of splits. With fewer than three, nothing is decided.
         folder: The folder of the page.
         epochs: The number of epochs.
         own: A dict of more arms, the user's gates.
+        encoding: The encoding of the file.
 
     Returns:
         The path of the page, and its text.
     """
-    frame, targets = read_columns(path, targets)
-    y = as_labels(frame[targets])
+    frame = read_table(path, encoding)
+    y = as_labels(frame, targets)
     binary = [set(column.dropna()) == {0, 1} for _, column in y.items()]
-    x = as_numbers(frame.drop(columns=targets))
-    tables = [split_rows(x, y.to_numpy(), binary, seed) for seed in range(draws)]
+    columns = as_columns(frame.drop(columns=targets))
+    x, places = as_numbers(columns), np.arange(len(frame))[:, None]
+    tables, places = (
+        [split_rows(inputs, y.to_numpy(), binary, seed) for seed in range(draws)]
+        for inputs in (x, places)
+    )
     check_labels(tables, list(y))
+    without = {
+        ("mine", seed): no_network.error_of(data, seed, columns)[0]
+        for seed, data in enumerate(places)
+    }
     about = {"epochs": epochs, "real": True, "name": "mine", **GRID}
     problem = Problem("mine", lambda seed, _: tables[seed], **about)
     known = {name: GATES[name] for name in (*CHOSEN, *DENSE, "random")}
@@ -103,7 +124,7 @@ def answer(path, targets, draws, folder, epochs=30, own=None):
     folder.mkdir(parents=True, exist_ok=True)
     picture, page = folder / "mine.png", folder / "mine.md"
     style.save_figure(draw(rows), picture, dpi=150)
-    answered, *others = sentences(rows, list(y), best)
+    answered, *others = sentences(rows, list(y), best, without)
     title, shown = f"# {pathlib.Path(path).name}", f"![Test errors.]({picture.name})"
     sizes = [len(x) for x, _ in tables[0].splits]
     how = HOW.format(draws=draws, parts=sizes, rows=len(frame))
@@ -126,38 +147,49 @@ def check_labels(tables, names, fewest=1):
                 )
 
 
-def as_labels(frame):
-    """The columns of labels as numbers, NaN where they are missing."""
+def as_inputs(frame):
+    """The columns of a table as an array of numbers; say what is left out."""
+    return as_numbers(as_columns(frame))
+
+
+def as_columns(frame):
+    """The columns of a table that are inputs; say what is left out."""
+    kinds = column_kinds(frame)
+    for line in describe_columns(frame, kinds):
+        print(line)
+    columns = convert_columns(frame, kinds)
+    if columns.empty:
+        raise ValueError("A table must have columns beside the targets that differ.")
+    return columns
+
+
+def as_labels(frame, targets):
+    """The labels as numbers, NaN where they are missing; each class is a question."""
     columns = {}
-    for name, column in frame.items():
-        values = column.value_counts().index
-        is_number = pd.api.types.is_numeric_dtype(column)
-        if is_number and len(values) > 2:
-            columns[name] = as_float32(f"target {name!r}", column)
+    for target in find_targets(frame, targets):
+        name, labels = target.name, target.encode(frame[target.name])
+        if target.kind != "classes":
+            columns[name] = labels
             continue
-        if is_number and len(values) == 2:
-            is_larger = (column == max(values)).astype("float32")
-            columns[name] = is_larger.where(column.notna())
-            continue
-        if not 2 <= len(values) <= (2 if is_number else MOST_CLASSES):
+        if len(target.classes) > MOST_CLASSES:
             raise ValueError(
                 f"A target must have numbers that differ, or 2 to {MOST_CLASSES} "
-                f"texts. Received: {name!r}, with {len(values)} values."
+                f"texts. Received: {name!r}, with {len(target.classes)} values."
             )
-        # The second of two values says all; of more, each is a question.
-        for value in values[1:] if len(values) == 2 else values:
-            is_it = (column == value).astype("float32")
-            columns[f"{name} = {value}"] = is_it.where(column.notna())
+        for number, value in enumerate(target.classes):
+            is_it = np.where(np.isnan(labels), np.nan, labels == number)
+            columns[f"{name} = {value}"] = is_it
     return pd.DataFrame(columns, index=frame.index).astype("float32")
 
 
-def sentences(rows, names, chosen):
-    """Parts of a page about the rows.
+def sentences(rows, names, chosen, without):
+    """Parts of a page about the rows. The first says if models without a network win.
 
     Args:
         rows: See `rows_of`.
         names: The names of the tasks.
         chosen: The experts that were chosen by fit, for each draw booleans (tasks, n).
+        without: The errors of models without a network, by problem and draw.
     """
     others, fit = random_errors(rows, BEST), errors(rows, FIT)
     best, one = luck(rows, BEST, "mine"), luck(rows, CONTROL, "mine")
@@ -175,7 +207,11 @@ def sentences(rows, names, chosen):
     groups = groups_of(chosen, names)
     found = "; ".join(", ".join(group) for group in groups) or "none"
     softer = mean_ratio(fit, errors(rows, DENSE[0]))
+    lines.append(["no network", str(ratio(without, others)), ""])
+    ratios = [mean_ratio(without, errors(rows, arm)) for arm in (*CHOSEN, *DENSE)]
+    wins = NO_NETWORK.format(every=max(ratios), fit=mean_ratio(without, fit))
     return [
+        *[wins] * (max(ratios) < 1),
         ANSWER.format(words=words, choices=NUM_CHOICES, best=gains[0], one=gains[1]),
         TABLE,
         table(["gate", "error", "cost"], lines),

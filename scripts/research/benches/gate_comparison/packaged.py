@@ -117,7 +117,7 @@ def molecules(sizes):
     """
 
     def load(seed, folder):  # noqa: ARG001
-        frame = _qm9(folder_of("qm9pack") / "data")
+        frame = read_qm9(folder_of("qm9pack") / "data")
         order = np.random.default_rng(seed).permutation(len(frame))[: sum(sizes)]
         rows = frame.iloc[order]
         y = rows[PROPERTIES].to_numpy("float64")
@@ -135,7 +135,7 @@ def molecules(sizes):
 
 
 @functools.cache
-def _qm9(folder):
+def read_qm9(folder):
     """The columns of QM9 that are read, of all its files."""
     files = sorted(folder.glob("qm9_part*.csv"))
     columns = ["Elements", "XYZ_Ang", *PROPERTIES]

@@ -6,6 +6,7 @@ import numpy as np
 
 from common.files import write_whole
 from dselectk_keras.plots import style
+from research.benches.gate_comparison import no_network
 from research.benches.gate_comparison import own as own_gates
 from research.benches.gate_comparison.arms import (
     BEST,
@@ -122,7 +123,8 @@ def text(rows, machine, earlier=()):
         fewer=fewer_table(rows, few),
     )
     title, *others = page.split("\n\n")
-    return "\n\n".join([MARK, title, *own_gates.sentences(rows), *others])
+    against = no_network.paragraphs(rows, SHOWN, (FIT, "softmax"))
+    return "\n\n".join([MARK, title, *own_gates.sentences(rows), *against, *others])
 
 
 def rate_edge(rows, names):

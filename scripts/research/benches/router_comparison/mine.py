@@ -7,13 +7,13 @@ import sys
 
 import keras
 import numpy as np
-from user_table import read_columns
 
 from common.files import write_whole
 from dselectk_keras.plots import style
-from research.benches.gate_comparison.mine import as_labels, check_labels
+from dselectk_keras.tables import read_table
+from research.benches.gate_comparison.mine import as_inputs, as_labels, check_labels
 from research.benches.gate_comparison.statistics import errors, ratio
-from research.benches.gate_comparison.tables import as_numbers, split_rows
+from research.benches.gate_comparison.tables import split_rows
 from research.benches.router_comparison import page
 from research.benches.router_comparison.arms import (
     DENSE,
@@ -84,23 +84,24 @@ decay, and the stage of the training, of {stages}, are those with the lowest val
 error. `docs/gatebench/routers.md` says what the routers are."""
 
 
-def answer(path, targets, draws, folder):
+def answer(path, targets, draws, folder, encoding="utf-8"):
     """Compare routers on a table, and write a page about it.
 
     Args:
-        path: A file as for `read_columns`.
+        path: A file as for `read_table`.
         targets: The names of the columns that are the labels, as for GateBench: see
             `research.benches.gate_comparison.mine`. Rows without a label are left out.
         draws: The number of splits. With fewer than three, nothing is decided.
         folder: The folder of the page.
+        encoding: The encoding of the file.
 
     Returns:
         The path of the page, and its text.
     """
-    frame, targets = read_columns(path, targets)
-    y = as_labels(frame[targets])
+    frame = read_table(path, encoding)
+    y = as_labels(frame, targets)
     is_labeled = y.notna().any(axis=1).to_numpy()
-    x = as_numbers(frame.drop(columns=targets))[is_labeled]
+    x = as_inputs(frame.drop(columns=targets))[is_labeled]
     names, y = list(y), y.to_numpy()[is_labeled]
     binary = [set(column[~np.isnan(column)]) == {0, 1} for column in y.T]
     tables = {

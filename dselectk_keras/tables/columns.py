@@ -1,0 +1,347 @@
+"""What the columns of a table hold, found in the rows to train on."""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from dselectk_keras.models.columns import LISTS, inferred
+from dselectk_keras.utils import optional_import
+
+# A column of strings with more values than this part of its rows tells rows apart.
+MOST_VALUES, FEW_ROWS = 0.9, 10
+# The largest number of float32.
+LARGEST = float(np.finfo("float32").max)
+DATE = re.compile(
+    r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3(\d\d){1,2})([T ]\d.*)?"
+)
+# Where the day comes first, or the month.
+DAY_OR_MONTH = r"^(\d\d?)[./-]\d\d?[./-]"
+ROW_NUMBERS = re.compile(r"(unnamed: \d+|index|(row_?)?id)", re.IGNORECASE)
+ID = re.compile(r"(.*[_\s.-])?id|.*[a-z]I[dD]", re.ASCII)
+DATES = "date", "day-first date"
+LEFT_OUT = "constant", "id"
+
+
+def import_pandas() -> Any:
+    """Import pandas, or raise an error that names the extra to install."""
+    return optional_import("pandas", extra="tables", purpose="a table")
+
+
+def column_kinds(frame: Any, hashed: Collection[str] = ()) -> dict[str, str]:
+    """Find what each column of a table holds, from the rows to train on.
+
+    - `"number"`: numbers, also those of `decimal`, and durations, in seconds.
+    - `"boolean"`: true and false, which are the numbers 1 and 0.
+    - `"date"`: dates and times, also as texts; `"day-first date"`, if texts such as
+      13/1/2020 or 5.1.2020 say that the day comes first.
+    - `"string"`, and `"list"`, of strings.
+    - `"id"`: what tells rows apart, so that a model learns nothing from it. These are
+      strings with another value in almost every row, and numbers of the rows.
+    - `"constant"`: one value, or none.
+
+    Args:
+        frame: The rows to train on, without labels.
+        hashed: The names of columns of ids, which are strings or lists.
+
+    Returns:
+        A dict from the names of columns to kinds.
+
+    Example:
+        >>> import pandas as pd
+        >>> days = ["2020-01-05", "2020-01-06"]
+        >>> column_kinds(pd.DataFrame({"day": days, "price": [1.5, None], "one": 1}))
+        {'day': 'date', 'price': 'number', 'one': 'constant'}
+    """
+    if not hasattr(frame, "iloc"):
+        raise ValueError(
+            f"A table must be a data frame of pandas. Received: a "
+            f"{type(frame).__name__}."
+        )
+    names = [*frame.columns]
+    if odd := [
+        x for x in names if not isinstance(x, str) or not x or names.count(x) > 1
+    ]:
+        raise ValueError(
+            "The columns of a table must have different names, which are strings. "
+            f"Received: {odd[0]!r}. Rename it; numbers become strings by "
+            "`frame.rename(columns=str)`."
+        )
+    if unknown := {*hashed} - {*names}:
+        raise ValueError(
+            f"`hashed` must name columns of the table: {', '.join(names)}. "
+            f"Received: {', '.join(sorted(unknown))}."
+        )
+    return {name: _kind(name, inferred(frame[name]), name in hashed) for name in names}
+
+
+def _kind(name, column, is_hashed):
+    """The kind of one column."""
+    known = column.dropna()
+    kind = values_kind(name, known) if len(known) else "constant"
+    if _values(column).nunique(dropna=False) < 2:
+        return "constant"
+    if is_hashed and kind != "list":
+        return "string"
+    if kind == "string" and len(known) > FEW_ROWS:
+        tells_apart = known.nunique() > MOST_VALUES * len(known)
+        return "id" if tells_apart else kind
+    if kind == "number" and ROW_NUMBERS.fullmatch(name):
+        is_whole = column.dtype.kind in "iu" and len(known) == len(column)
+        return "id" if is_whole and column.is_unique else kind
+    return kind
+
+
+def _values(column):
+    """The values of a column, lists as tuples, which can be counted."""
+    if column.dtype.kind != "O":
+        return column
+    return column.map(lambda each: tuple(each) if isinstance(each, LISTS) else each)
+
+
+def values_kind(name: str, known: Any) -> str:
+    """The kind of values without gaps: what they are, and not what they tell."""
+    pd = import_pandas()
+    found = pd.api.types.infer_dtype(known, skipna=True)
+    numbers = "integer", "floating", "decimal", "mixed-integer-float", "timedelta64"
+    if found in {*numbers, "timedelta"}:
+        return "number"
+    if found == "boolean":
+        return "boolean"
+    if found in {"date", "datetime", "datetime64"}:
+        return DATES[0]
+    if found == "string":
+        if not all(map(DATE.fullmatch, known.str.strip().unique())):
+            return "string"
+        return DATES[_says_day_first(known)]
+    if all(isinstance(each, LISTS) for each in known):
+        return "list"
+    other = next(each for each in known if not isinstance(each, str))
+    raise ValueError(
+        f"The column {name!r} must have numbers, or strings alone, dates, or lists of "
+        f"strings. Received: {other!r} of the type {type(other).__name__}. Convert it, "
+        f"for example with `frame[{name!r}].astype(str)`, or remove it."
+    )
+
+
+def _says_day_first(texts):
+    """Check whether the day comes first: 5.1.2020, or a first number beyond 12."""
+    texts = texts.str.strip()
+    first = texts.str.extract(DAY_OR_MONTH)[0].astype("float64")
+    return bool(first.max() > 12 or texts.str.contains(r"^\d\d?\.\d").any())
+
+
+def convert_columns(frame: Any, kinds: Mapping[str, str]) -> Any:
+    """Convert the columns of a table by their kinds to what a model reads.
+
+    - Numbers keep their values. Booleans become 1 and 0. Infinity is missing.
+    - A date becomes `NAME_days` since 1970, `NAME_month` from 1, `NAME_weekday` with 0
+      for Monday, and `NAME_hour`, with minutes as fractions.
+    - Strings have None where they are missing. Numbers among them become strings.
+    - Ids and constants are left out.
+    - In names, `_` takes the place of `/`, which Keras refuses.
+
+    Args:
+        frame: A table with these columns; it may have others.
+        kinds: What `column_kinds` found in the rows to train on.
+
+    Returns:
+        A data frame with the same index.
+
+    Example:
+        >>> import pandas as pd
+        >>> frame = pd.DataFrame({"day": ["2020-01-05"], "price": [True]})
+        >>> convert_columns(frame, {"day": "date", "price": "number"}).loc[0].tolist()
+        [18266.0, 1.0, 6.0, 0.0, 1.0]
+    """
+    pd = import_pandas()
+    read = {name: kind for name, kind in kinds.items() if kind not in LEFT_OUT}
+    if lacking := [name for name in read if name not in frame.columns]:
+        raise ValueError(
+            f"The table must have the columns {', '.join(read)}. Received: no "
+            f"{', '.join(lacking)}."
+        )
+    columns = {}
+    for name, kind in read.items():
+        column = inferred(frame[name])
+        if kind in DATES:
+            found = _date_parts(name, _as_dates(name, column, kind))
+        else:
+            found = {name: CONVERT[kind](name, column)}
+        found = {plain_name(part): values for part, values in found.items()}
+        if same := [each for each in found if each in columns]:
+            raise ValueError(
+                f"The column {name!r} becomes {', '.join(found)}, which must be new "
+                f"names. Received: there is another {same[0]!r}. Rename a column."
+            )
+        columns |= found
+    return pd.DataFrame(columns, index=frame.index)
+
+
+def plain_name(name: str) -> str:
+    """A name that inputs and outputs of Keras may have: it has `_` in place of `/`."""
+    return name.replace("/", "_")
+
+
+def _as_numbers(name, column):
+    """A column of numbers, exact, with NaN or NA where they are missing."""
+    known = column.dropna()
+    if len(known) and values_kind(name, known) not in {"number", "boolean"}:
+        raise ValueError(
+            f"The column {name!r} must have numbers, as in the rows to train on. "
+            f"Received: {known.iloc[0]!r}. Convert it, or remove these rows."
+        )
+    if column.dtype.kind == "m":
+        column = column.dt.total_seconds()
+    if column.dtype.kind not in "iu":
+        column = column.astype("float64")
+        beyond = np.isfinite(column) & (abs(column) > LARGEST)
+        if beyond.any():
+            raise ValueError(
+                f"The column {name!r} must have numbers that float32 holds, up to "
+                f"{LARGEST:.2g}. Received: {column[beyond].iloc[0]:g}. Divide them by "
+                "a number."
+            )
+        column = column.where(np.isfinite(column))
+    return column
+
+
+def _as_dates(name, column, kind):
+    """A column of dates or their texts as dates, in the time of Greenwich."""
+    pd = import_pandas()
+    known = column.dropna()
+    if column.dtype.kind == "M":
+        return pd.to_datetime(column, utc=True).dt.tz_localize(None)
+    texts = known.astype(str).str.strip()
+    unknown = [each for each in texts.unique() if not DATE.fullmatch(each)]
+    is_day_first = kind == DATES[1]
+    if not is_day_first and _says_day_first(texts):
+        unknown += [*texts[texts.str.extract(DAY_OR_MONTH)[0].notna()]]
+    try:
+        if unknown:
+            raise ValueError(unknown[0])
+        dates = pd.to_datetime(texts, dayfirst=is_day_first, format="mixed", utc=True)
+    except (ValueError, OverflowError) as error:
+        order = "the day" if is_day_first else "the month"
+        raise ValueError(
+            f"The column {name!r} must have dates, such as 2020-12-31, or with {order} "
+            f"first, as in the rows to train on. Received: {error}. Correct it, write "
+            "numbers in place of the dates, or remove the column; in scripts `--drop`."
+        ) from error
+    # By place: rows of two files may have the same index.
+    found = pd.Series(pd.NaT, range(len(column)), dtype="datetime64[ns]")
+    found[column.notna().to_numpy()] = dates.dt.tz_localize(None).to_numpy()
+    return found.set_axis(column.index)
+
+
+def _date_parts(name, dates):
+    """The numbers that take the place of a column of dates, by name."""
+    pd = import_pandas()
+    parts = {
+        "days": (dates - pd.Timestamp(0)).dt.days,
+        "month": dates.dt.month,
+        "weekday": dates.dt.day_of_week,
+        "hour": dates.dt.hour + dates.dt.minute / 60 + dates.dt.second / 3600,
+    }
+    return {f"{name}_{part}": each.astype("float64") for part, each in parts.items()}
+
+
+def _as_strings(name, column):
+    """A column of strings; whole numbers among them have no decimal point."""
+
+    def text(value):
+        if isinstance(value, str):
+            return value
+        if isinstance(value, LISTS):
+            raise ValueError(
+                f"The column {name!r} must have strings, as in the rows to train on. "
+                f"Received: {value!r}. Convert it."
+            )
+        is_whole = isinstance(value, float) and value.is_integer()
+        return str(int(value) if is_whole else value)
+
+    missing = column.isna().to_numpy()
+    found = np.full(len(column), None, object)
+    found[~missing] = [text(value) for value in column[~missing]]
+    return import_pandas().Series(found, column.index, dtype=object)
+
+
+def _as_lists(name, column):
+    """A column of lists, of which missing ones are None."""
+    for value in column.dropna():
+        if not isinstance(value, LISTS):
+            raise ValueError(
+                f"The column {name!r} must have lists of strings, as in the rows to "
+                f"train on. Received: {value!r}. Convert it."
+            )
+    return column.map(lambda each: [*each] if isinstance(each, LISTS) else None)
+
+
+CONVERT = {
+    "number": _as_numbers,
+    "boolean": _as_numbers,
+    "string": _as_strings,
+    "list": _as_lists,
+}
+
+
+def describe_columns(frame: Any, kinds: Mapping[str, str]) -> list[str]:
+    """Lines that say which columns are left out, how dates are read, and which are ids.
+
+    Args:
+        frame: The rows to train on.
+        kinds: What `column_kinds` found in them.
+    """
+    lines = []
+    for name, kind in kinds.items():
+        known = frame[name].dropna()
+        if kind == "constant":
+            count = "one value" if len(known) else "no value"
+            lines.append(
+                f"Left out: {name}, which has {count} in the rows to train on."
+            )
+        elif kind == "id":
+            lines.append(
+                f"Left out: {name}, which has another value in almost every row."
+            )
+        elif kind in DATES:
+            first = known.iloc[0]
+            date = _as_dates(name, inferred(known[:1]), kind).iloc[0]
+            lines.append(
+                f"{name}: dates, such as {first} for {date:%d %B %Y}. In their place "
+                f"are {name}_days since 1970, {name}_month from 1, {name}_weekday, 0 "
+                f"for Monday, and {name}_hour."
+            )
+        elif kind == "number" and ID.fullmatch(name):
+            lines.append(
+                f"{name}: numbers. If they are ids, pass `hashed` ({name!r} and a "
+                "number of embeddings); in scripts `--hashed`."
+            )
+    return lines
+
+
+def sort_rows(frame: Any, name: str) -> Any:
+    """Sort the rows of a table by a column of numbers or dates without gaps.
+
+    Rows with equal values keep their order.
+
+    Example:
+        >>> import pandas as pd
+        >>> sort_rows(pd.DataFrame({"day": ["2/1/2020", "1/2/2020"]}), "day").index[0]
+        1
+    """
+    if name not in frame.columns:
+        raise ValueError(
+            "The rows must be sorted by one of the columns "
+            f"{', '.join(frame.columns)}. Received: {name}."
+        )
+    column = inferred(frame[name])
+    kind = "constant" if column.isna().any() else values_kind(name, column)
+    if kind not in {*DATES, "number"}:
+        raise ValueError(
+            "The rows must be sorted by a column of numbers or dates without gaps. "
+            f"Received: {name!r}."
+        )
+    values = _as_dates(name, column, kind) if kind in DATES else column
+    return frame.iloc[np.argsort(values.to_numpy(), kind="stable")]

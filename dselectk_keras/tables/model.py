@@ -1,0 +1,486 @@
+"""One model for all targets of a table."""
+
+import dataclasses
+import json
+import math
+import time
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.experts import DenseExperts
+from dselectk_keras.models.multitask_model import MultitaskModel
+from dselectk_keras.models.towers import add_towers
+from dselectk_keras.tables.columns import import_pandas, plain_name
+from dselectk_keras.tables.encoder import table_encoder
+from dselectk_keras.tables.scores import predictions_of, scores_of
+from dselectk_keras.tables.targets import Target, find_targets
+
+# The file in the archive of a model that says what its targets mean.
+STATE = "table_model.json"
+# Each member holds out one of so many parts of the rows.
+FOLDS = 7
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of the networks of a `TableModel` and of their training.
+
+    Args:
+        units: Widths of the layers of a network.
+        dropout: The part of the units that a step leaves out.
+        bins: How numbers are encoded (see `table_encoder`).
+        learning_rate: That of AdamW in the first step. It falls to 0, along a cosine.
+        weight_decay: That of AdamW.
+        batch_size: Rows per step. `None`: a power of two, by the number of rows.
+        epochs: The most epochs. `None`: by the number of rows.
+    """
+
+    units: Sequence[int] = (128, 128)
+    dropout: float = 0.1
+    bins: str = "auto"
+    learning_rate: float = 0.002
+    weight_decay: float = 0.02
+    batch_size: int | None = None
+    epochs: int | None = None
+
+    def for_rows(self, rows: int) -> "Settings":
+        """Set the size of the batch and the number of epochs."""
+        size = self.batch_size or 2 ** min(max(round(math.log2(rows / 100)), 4), 9)
+        epochs = self.epochs or min(max(5000 * size // rows, 20), 200)
+        return dataclasses.replace(self, batch_size=size, epochs=epochs)
+
+
+class TableModel:
+    """One model for all targets of a table, with the manners of scikit-learn.
+
+    `fit` finds what columns and targets hold, encodes the columns, and trains several
+    networks at once, whose mean predicts. It keeps the weights of the epoch with the
+    lowest validation loss, the mean over the targets. Each target counts by the part of
+    its variance, or of its entropy, that is not explained.
+
+    Args:
+        members: The number of networks. With 1, training is fastest.
+        settings: A dict of what differs from the defaults of `Settings`.
+        build: A function from an encoder and a list of `Task` to a `MultitaskModel`,
+            such as `build_multitask_model`, in place of the networks.
+        hashed: For columns of ids, their numbers of embeddings (see `table_encoder`).
+        time_limit: For so many seconds, `fit` tries other settings. `None`: none.
+        seed: The seed of the split, of the weights and of the order of the rows.
+        verbose: Whether `fit` prints a line per epoch.
+
+    Attributes:
+        model: The `MultitaskModel`, which takes tables, and predicts probabilities, and
+            numbers in the units of the labels.
+        targets_: A list of `Target`, which say what the labels mean.
+        loss_: The validation loss, 1 for a constant prediction.
+        classes_: A dict from the names of targets that have classes to arrays of them.
+
+    Example:
+        >>> import numpy as np, pandas as pd
+        >>> frame = pd.DataFrame({"size": np.arange(60.0), "city": ["a", "b"] * 30})
+        >>> frame["price"], frame["sold"] = frame["size"] * 2, ["no", "yes"] * 30
+        >>> table = TableModel(members=2, settings={"epochs": 2}, verbose=0)
+        >>> table = table.fit(frame, ["price", "sold"])
+        >>> table.predict(frame)["sold"].isin(["no", "yes"]).all()
+        True
+    """
+
+    def __init__(
+        self,
+        members: int = 4,
+        settings: Mapping[str, Any] | None = None,
+        build: Callable | None = None,
+        hashed: Mapping[str, int] | None = None,
+        time_limit: float | None = None,
+        seed: int = 0,
+        verbose: int = 1,
+    ):
+        self.members = members
+        self.settings = settings
+        self.build = build
+        self.hashed = hashed
+        self.time_limit = time_limit
+        self.seed = seed
+        self.verbose = verbose
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments of `__init__`, as scikit-learn asks for them."""
+        return dict(vars_of(self))
+
+    def set_params(self, **params: Any) -> "TableModel":
+        """Set arguments of `__init__`."""
+        known = self.get_params()
+        if unknown := params.keys() - known.keys():
+            raise ValueError(
+                f"A `TableModel` has the arguments {', '.join(known)}. "
+                f"Received: {', '.join(sorted(unknown))}."
+            )
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks an estimator."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        targets = TargetTags(required=True, multi_output=True)
+        inputs = InputTags(string=True, categorical=True, allow_nan=True)
+        return Tags(
+            estimator_type=None,
+            target_tags=targets,
+            input_tags=inputs,
+            transformer_tags=None,
+            classifier_tags=None,
+            regressor_tags=None,
+        )
+
+    def fit(
+        self,
+        frame: Any,
+        targets: Any,
+        validation: Any = None,
+        callbacks: Sequence[Any] = (),
+    ) -> "TableModel":
+        """Find what the columns hold, and train.
+
+        Args:
+            frame: The rows to train on, a table of pandas.
+            targets: The names of its columns to predict, or a table of labels. Missing
+                labels are NaN or None.
+            validation: A table with the same columns. `None`: some of the rows, which
+                are not trained on. With a table of labels, a pair of tables.
+            callbacks: Callbacks of Keras, such as `DecideGates`.
+
+        Returns:
+            The `TableModel`.
+        """
+        parts = columns, labels = split_targets(frame, targets)
+        self.targets_ = find_targets(labels, [*labels.columns])
+        settings = Settings(**(self.settings or {})).for_rows(len(labels))
+        if validation is not None:
+            pair = validation if isinstance(validation, tuple) else (validation, None)
+            own = [*labels.columns] if pair[1] is None else pair[1]
+            validation = split_targets(pair[0], own)
+        keras.utils.set_random_seed(self.seed)
+        self.model, self.loss_ = self._train(settings, parts, validation, callbacks)
+        return self
+
+    def _train(self, settings, parts, validation, callbacks):
+        """Train a model with these settings; return it, and its validation loss."""
+        encoder = table_encoder(*parts, hashed=self.hashed, bins=settings.bins)
+        networks = Networks(self.targets_, parts[1], settings)
+        if self.build is None:
+            networks.build_members(encoder, self.members)
+        else:
+            networks.build_by(self.build, encoder)
+        if validation is None:
+            folds = folds_of(parts[1], max(FOLDS, networks.members), self.seed)
+            validation = folds[:, None] == np.arange(networks.members)
+        return networks.fit(parts, validation, callbacks, self.verbose)
+
+    @property
+    def classes_(self) -> dict[str, np.ndarray]:
+        """The classes of each target that has some."""
+        return {x.name: np.array(x.classes) for x in self.targets_ if x.classes}
+
+    def predict(self, frame: Any) -> Any:
+        """Predict labels: numbers in the units of the labels, or the likeliest class.
+
+        Returns:
+            A table with a column per target, and the index of `frame`.
+        """
+        found = self._predictions(frame)
+        columns = {}
+        for target in self.targets_:
+            values = found[target.name]
+            if target.kind != "number":
+                values = _as_values(target)[np.argmax(values, axis=1)]
+            columns[target.name] = values
+        return import_pandas().DataFrame(columns, index=frame.index)
+
+    def predict_proba(self, frame: Any) -> dict[str, Any]:
+        """Predict the probability of each class of each target that has classes.
+
+        Returns:
+            A dict from the names of targets to tables with a column per class.
+        """
+        pd, found = import_pandas(), self._predictions(frame)
+        return {
+            x.name: pd.DataFrame(found[x.name], frame.index, [*x.classes])
+            for x in self.targets_
+            if x.classes
+        }
+
+    def _predictions(self, frame):
+        """The numbers `(rows,)`, or probabilities `(rows, classes)`, of each target."""
+        if not hasattr(self, "model"):
+            raise ValueError(
+                "A `TableModel` must be trained before it predicts. Received: one that "
+                "is not. Call `fit`."
+            )
+        predicted = self.model.predict(frame, batch_size=4096, verbose=0)
+        found = {}
+        for target in self.targets_:
+            outputs = predicted[plain_name(target.name)]
+            found[target.name] = predictions_of(target, outputs)
+        return found
+
+    def evaluate(self, frame: Any, targets: Any = None) -> Any:
+        """Compute the scores of each target.
+
+        Args:
+            frame: A table.
+            targets: The labels, as in `fit`. `None`: the columns of `frame`.
+
+        Returns:
+            A table with a row per target: `labels`, the number of them; of classes
+            `auc` (of two), `log_loss` and `accuracy`; of numbers `rmse` and `r2`; and
+            `explained`, the part of the variance, or of the entropy, that is explained.
+        """
+        names = [target.name for target in self.targets_]
+        columns, labels = split_targets(frame, names if targets is None else targets)
+        found = self._predictions(columns)
+        rows = [
+            scores_of(each, each.encode(labels[each.name]), found[each.name])
+            for each in self.targets_
+        ]
+        return import_pandas().DataFrame(rows, index=names)
+
+    def score(self, frame: Any, targets: Any = None) -> float:
+        """The mean over the targets of `explained` (see `evaluate`)."""
+        return float(self.evaluate(frame, targets)["explained"].mean())
+
+    def save(self, path: Any) -> None:
+        """Save the model and what its targets mean in one file, `.keras`."""
+        params = {**self.get_params(), "build": None}
+        targets = [dataclasses.asdict(target) for target in self.targets_]
+        text = json.dumps({"params": params, "targets": targets}, default=_plain)
+        self.model.save(path)
+        with zipfile.ZipFile(path, "a") as file:
+            file.writestr(STATE, text)
+
+    @classmethod
+    def load(cls, path: Any) -> "TableModel":
+        """Load what `save` saved."""
+        with zipfile.ZipFile(path) as file:
+            if STATE not in file.namelist():
+                raise ValueError(
+                    f"The file must be one of `TableModel.save`. Received: {path}. "
+                    "Other models load with `keras.saving.load_model`."
+                )
+            state = json.loads(file.read(STATE))
+        found = cls(**state["params"])
+        found.model = keras.saving.load_model(path)
+        found.targets_ = [
+            Target(**{**each, "classes": tuple(each["classes"])})
+            for each in state["targets"]
+        ]
+        return found
+
+
+def vars_of(estimator):
+    """The arguments of `__init__` of an estimator, by name."""
+    names = "members", "settings", "build", "hashed", "time_limit", "seed", "verbose"
+    return {name: getattr(estimator, name) for name in names}
+
+
+def _plain(value):
+    """A value of NumPy as one of Python."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _as_values(target):
+    """The classes of a target, as an array of their own dtype."""
+    return np.array(import_pandas().Series([*target.classes]))
+
+
+def split_targets(frame: Any, targets: Any) -> tuple:
+    """Split a table into columns and labels, by names or by a table of labels."""
+    if hasattr(targets, "to_frame"):  # A series.
+        targets = targets.to_frame()
+    if hasattr(targets, "iloc"):
+        names = [*targets.columns]
+        return frame[[x for x in frame if x not in names]], targets
+    names = [targets] if isinstance(targets, str) else [*targets]
+    if lacking := [name for name in names if name not in frame.columns]:
+        raise ValueError(
+            f"Targets must name columns of the table: {', '.join(map(str, frame))}. "
+            f"Received: {', '.join(map(str, lacking))}."
+        )
+    return frame.drop(columns=names), frame[names]
+
+
+def folds_of(labels: Any, number: int, seed: int) -> np.ndarray:
+    """Part rows into folds, each with as many of each class as among all rows.
+
+    Returns:
+        The fold of each row.
+    """
+    pd, n = import_pandas(), len(labels)
+    few = [name for name in labels if labels[name].nunique() <= max(2, n // 50)]
+    rng = np.random.default_rng(seed)
+    # Rows with the same labels follow each other, the rarest labels first.
+    codes = [pd.factorize(labels[name])[0] for name in few]
+    codes.sort(key=lambda each: np.bincount(each + 1)[np.unique(each + 1)].min())
+    folds = np.empty(n, "int64")
+    folds[np.lexsort([rng.random(n), *codes[::-1]])] = np.arange(n) % number
+    return folds
+
+
+class Networks:
+    """Networks for all targets, which are trained together.
+
+    Args:
+        targets: A list of `Target`.
+        labels: The labels of the rows to train on, a table.
+        settings: The `Settings`.
+    """
+
+    def __init__(self, targets, labels, settings):
+        self.targets, self.settings = targets, settings
+        self.names = [plain_name(target.name) for target in targets]
+        # A constant prediction has the loss 1.
+        self.weights = [
+            1 / baseline(target, column[~np.isnan(column)]) / len(targets)
+            for target, column in zip(targets, self.encode(labels).T, strict=True)
+        ]
+
+    def encode(self, labels):
+        """Labels `(rows, targets)`, numbers standardized."""
+        columns = []
+        for target in self.targets:
+            column = target.encode(labels[target.name]).astype("float64")
+            if target.kind == "number":
+                column = (column - target.mean) / target.deviation
+            columns.append(column)
+        return np.stack(columns, axis=1).astype("float32")
+
+    def tasks(self, members):
+        """The tasks of each network, one after the other."""
+        return [
+            dataclasses.replace(
+                target.task,
+                name=f"{member}_{name}" if members > 1 else name,
+                weight=float(weight) / members,
+                metrics=(),
+            )
+            for member in range(members)
+            for name, target, weight in zip(
+                self.names, self.targets, self.weights, strict=True
+            )
+        ]
+
+    def build_members(self, encoder, members):
+        """Build networks that share the encoder, side by side in one bank."""
+        settings, self.members = self.settings, members
+        tasks = self.tasks(members)
+        bank = DenseExperts(members, settings.units, dropout=settings.dropout)
+        x = bank(encoder.output)
+        if settings.dropout:
+            x = keras.layers.Dropout(settings.dropout)(x)
+        x = ops.repeat(x, len(self.targets), axis=1)
+        outputs = add_towers(x, tasks, stacked=False)
+        self.trained = MultitaskModel(
+            encoder.input, outputs, tasks=tasks, label_average="labels"
+        )
+        self.model = self.in_units_of_labels(
+            {
+                name: _mean([outputs[f"{m}_{name}"] for m in range(members)])
+                if members > 1
+                else outputs[name]
+                for name in self.names
+            },
+        )
+
+    def build_by(self, build, encoder):
+        """Build the network by a function of the encoder and the tasks."""
+        self.members = 1
+        self.trained = build(encoder, self.tasks(1))
+        self.model = self.in_units_of_labels(self.trained.output)
+
+    def in_units_of_labels(self, outputs):
+        """A model of the outputs that predicts numbers from their moments on."""
+        found = dict(outputs)
+        for name, target in zip(self.names, self.targets, strict=True):
+            if target.kind == "number":
+                scale = keras.layers.Rescaling(
+                    target.deviation, target.mean, dtype="float32"
+                )
+                found[name] = scale(outputs[name])
+        tasks = [target.task for target in self.targets]
+        return MultitaskModel(self.trained.input, found, tasks=tasks)
+
+    def fit(self, parts, validation, callbacks, verbose):
+        """Train up to the best epoch; return the model, and its validation loss.
+
+        To validate, there is a pair of tables; or an array `(rows, members)` says which
+        rows each member holds out.
+        """
+        settings, (frame, labels) = self.settings, parts
+        steps = settings.epochs * math.ceil(len(frame) / settings.batch_size)
+        rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, steps)
+        self.trained.compile(
+            keras.optimizers.AdamW(rate, weight_decay=settings.weight_decay)
+        )
+        x = self.trained.prepare(frame)[0]
+        y = np.tile(self.encode(labels), (1, self.members))
+        if isinstance(validation, tuple):
+            own = self.trained.prepare(validation[0])[0]
+            held_out = own, np.tile(self.encode(validation[1]), (1, self.members))
+        else:
+            held = np.repeat(validation, len(self.targets), axis=1)
+            rows = validation.any(axis=1)
+            own = keras.tree.map_structure(lambda array: array[rows], x)
+            held_out = own, np.where(held, y, np.nan)[rows]
+            y = np.where(held, np.nan, y)
+        stopping = keras.callbacks.EarlyStopping(
+            "val_task_loss",
+            mode="min",
+            patience=max(3, settings.epochs // 4),
+            restore_best_weights=True,
+        )
+        history = self.trained.fit(
+            x,
+            y,
+            validation_data=held_out,
+            batch_size=settings.batch_size,
+            epochs=settings.epochs,
+            validation_batch_size=4096,
+            callbacks=[*callbacks, stopping, *[Progress()] * bool(verbose)],
+            verbose=0,
+        )
+        return self.model, min(history.history["val_task_loss"])
+
+
+def _mean(tensors):
+    return keras.layers.Average(dtype="float32")(tensors)
+
+
+class Progress(keras.callbacks.Callback):
+    """Prints a line per epoch."""
+
+    def on_train_begin(self, logs=None):
+        """Begin to count the seconds."""
+        self.begin = time.monotonic()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Print the loss in units of that of a constant."""
+        print(  # noqa: T201
+            f"Epoch {epoch + 1} of at most {self.params['epochs']}, "
+            f"{time.monotonic() - self.begin:.0f} seconds: {logs['val_task_loss']:.4f} "
+            "of the validation loss of a constant."
+        )
+
+
+def baseline(target: Target, labels: np.ndarray) -> float:
+    """The loss of a constant: 1 for standardized numbers, and the entropy of classes."""
+    if target.kind == "number":
+        return 1.0
+    counts = np.unique(labels, return_counts=True)[1]
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

@@ -1,0 +1,300 @@
+"""Several targets on a table: one network, and the models that a user would try."""
+
+import dataclasses
+import functools
+import time
+from typing import Any
+
+import numpy as np
+
+from common.rivals import EXTRA, LINEAR, TREES, best, error, rivals
+from dselectk_keras.plots import style
+from research.engine import Experiment, gap_of, preset
+from research.engine.compare import quantile
+from research.studies.real_tables import TABLES
+
+ESTIMATOR, TUNED, UNTUNED = "TableModel", "rivals, tuned", "rivals, default"
+BEST = "best"
+RIVAL = TUNED, BEST
+HELD_OUT = 0.2  # Of the rows to train on, for the settings of the rivals.
+# The names of the kinds of models in a run of rivals.
+SHOWN = {
+    "boosted trees, default": (UNTUNED, TREES),
+    "boosted trees, tuned": (TUNED, TREES),
+    "extra trees, tuned": (TUNED, EXTRA),
+    "linear model, tuned": (TUNED, LINEAR),
+}
+HEADS = (
+    "model | log ratio: | without its best table: | tables won: | highest | processor, "
+    "s:"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tables(Experiment):
+    """Ten real tables. A seed draws the rows to train on and to test on.
+
+    All settings are chosen within the rows to train on.
+
+    Args:
+        num_train: The number of rows to train on, three of four if there are fewer.
+        num_test: The number of rows to test on at most.
+        settings: The number of settings that are tried for a rival, per target.
+        num_tables: The number of tables, the first ones.
+    """
+
+    name = "tables"
+    title = "several targets on ten real tables"
+    needs = ("UCI Adult, Census-Income, energy, concrete, solar flares", 40)
+    scales = ("num_train",)
+    pictures = ("ratios.png",)
+    page = """\
+{table_models}
+
+{table_tables}
+
+{seeds} splits of each table, at most {num_train:,} rows to train on and {num_test:,} to
+test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
+{machines}."""
+
+    seeds: int = preset(5, smoke=1)
+    num_train: int = preset(2_000, smoke=120, paper=20_000)
+    num_test: int = preset(2_000, smoke=60, paper=20_000)
+    settings: int = preset(6, smoke=2, paper=24)
+    num_tables: int = preset(10, smoke=1)
+
+    @property
+    def tables(self):
+        """The tables by name."""
+        return dict(list(TABLES.items())[: self.num_tables])
+
+    @property
+    def methods(self):
+        """Functions of the rows to train on, targets and a seed, by name.
+
+        They return predictors, by the name of a kind of model; see `measure`.
+        """
+        return {
+            ESTIMATOR: fit_estimator,
+            UNTUNED: functools.partial(fit_rivals, settings=1, kinds=(TREES,)),
+            TUNED: functools.partial(fit_rivals, settings=self.settings),
+            "one member": functools.partial(fit_estimator, members=1),
+            "per target": fit_apart,
+        }
+
+    @property
+    def arms(self):
+        """Each method on each table."""
+        return {
+            f"{table}: {method}": (table, method)
+            for method in self.methods
+            for table in self.tables
+        }
+
+    def run(self, arm, jobs):
+        """Fit and test on the split of each job."""
+        table, method = self.arms[arm]
+        targets, found = list(TABLES[table].targets), []
+        for job in jobs:
+            train, test = self.split(load(table, self.data_dir or "."), job.seed)
+            began = time.process_time()
+            models = self.methods[method](train, targets, job.seed)
+            seconds = time.process_time() - began
+            errors = {
+                kind: measure(predict, test, targets)
+                for kind, predict in models.items()
+            }
+            found.append({"errors": errors, "processor_seconds": seconds})
+        return found
+
+    def split(self, frame, seed):
+        """Rows to train on, and rows to test on."""
+        order = np.random.default_rng(seed).permutation(len(frame))
+        size = min(self.num_train, 3 * len(frame) // 4)
+        parts = order[:size], order[size : size + self.num_test]
+        return [frame.iloc[rows].reset_index(drop=True) for rows in parts]
+
+    @property
+    def compared(self):
+        """The models in the tables: a method and a kind of model, by name."""
+        own = [method for method in self.methods if method not in (TUNED, UNTUNED)]
+        return {method: (method, BEST) for method in own} | SHOWN
+
+    def logs(self, results, method, kind):
+        """Log ratios of errors to the best rival, the mean over targets.
+
+        Returns:
+            A dict from each table that was run to an array with one for each split.
+        """
+        found = {}
+        for table in self.tables:
+            mine, other = (
+                {r.seed: r.numbers["errors"] for r in results.of(f"{table}: {each}")}
+                for each in (method, TUNED)
+            )
+            splits = sorted(mine.keys() & other.keys())
+            if splits:
+                found[table] = np.array(
+                    [mean_log(mine[s][kind], other[s][BEST]) for s in splits]
+                )
+        return found
+
+    def table_models(self, results):
+        """The mean log ratio of each model over tables, and the tables that it wins."""
+        rows: list[Any] = [HEADS]
+        for name, (method, kind) in self.compared.items():
+            logs = self.logs(results, method, kind)
+            means = {table: float(each.mean()) for table, each in logs.items()}
+            if len(means) < 2:
+                continue
+            low, *others = sorted(means, key=lambda table: means[table])
+            runs = [run for table in means for run in results.of(f"{table}: {method}")]
+            seconds = np.mean([run.numbers["processor_seconds"] for run in runs])
+            rows.append(
+                [
+                    name,
+                    interval([means[table] for table in [low, *others]]),
+                    f"{np.mean([means[table] for table in others]):+.3f}",
+                    f"{sum(mean < 0 for mean in means.values())} of {len(means)}",
+                    f"{others[-1]} {means[others[-1]]:+.3f}",
+                    f"{seconds:.0f}",
+                ]
+            )
+        return rows
+
+    def table_tables(self, results):
+        """The log ratios on each table, with intervals over its splits."""
+        logs = {name: self.logs(results, *own) for name, own in self.compared.items()}
+        names = [name for name in logs if logs[name]]
+        rows: list[Any] = [["table", *(f"{name}:" for name in names)]]
+        for table in self.tables:
+            cells = [logs[name].get(table, ()) for name in names]
+            rows.append(
+                [table, *(interval(each) if len(each) else "" for each in cells)]
+            )
+        return rows
+
+    def draw_ratios(self, results):
+        """The mean log ratio of each model on each table; the best one is named."""
+        figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.6)
+        logs = {name: self.logs(results, *own) for name, own in self.compared.items()}
+        names = [name for name in logs if logs[name]]
+        for place, table in enumerate(reversed(self.tables)):
+            means = {n: logs[n][table].mean() for n in names if table in logs[n]}
+            for name, mean in means.items():
+                color = style.COLORS[names.index(name) % len(style.COLORS)]
+                label = name if place == 0 else None
+                ax.plot(mean, place, "o", color=color, label=label)
+            if means:
+                low = min(means, key=lambda name: means[name])
+                ax.annotate(
+                    low,
+                    (means[low], place),
+                    xytext=(-6, 0),
+                    textcoords="offset points",
+                    ha="right",
+                    va="center",
+                    fontsize=style.SMALL_FONT,
+                )
+        ax.axvline(0.0, color="0.5", linewidth=0.8)
+        ax.set_yticks(range(len(self.tables)), list(reversed(self.tables)))
+        ax.set_xlabel("log ratio of test errors to those of the best tuned rival")
+        figure.legend(loc="outside lower center", ncols=3, fontsize=style.SMALL_FONT)
+        return figure
+
+
+def mean_log(errors, others):
+    """The mean over targets of the log ratios of their errors."""
+    return float(np.mean([np.log(errors[name] / others[name]) for name in errors]))
+
+
+def interval(values):
+    """A mean, with the reach of its 95 % interval by Student's t."""
+    gap = gap_of(values)
+    reach = quantile(gap.size - 1) * gap.error
+    text = f"{gap.mean:+.3f}"
+    return text if np.isnan(reach) else f"{text} ± {reach:.3f}"
+
+
+@functools.lru_cache(maxsize=1)
+def load(table, folder):
+    """The rows of a table."""
+    return TABLES[table].load(folder)
+
+
+def fit_rivals(train, targets, seed, settings, kinds=(TREES, EXTRA, LINEAR)):
+    """Fit the rivals, and name the best of them by validation."""
+    held_out = np.random.default_rng(seed).random(len(train)) < HELD_OUT
+    parts = train[~held_out], train[held_out]
+    found = rivals(*parts, targets, settings, seed, kinds)
+
+    def predict(frame, kind):
+        own = {
+            target: models[best(models) if kind == BEST else kind]
+            for target, models in found.items()
+        }
+        return {
+            name: (model.predict(frame), model.classes) for name, model in own.items()
+        }
+
+    return {kind: functools.partial(predict, kind=kind) for kind in (*kinds, BEST)}
+
+
+def fit_estimator(train, targets, seed, **options):
+    """Fit one `TableModel` for all targets."""
+    from dselectk_keras.tables import TableModel
+
+    model = TableModel(seed=seed, **options).fit(train, targets)
+
+    def predict(frame):
+        numbers, probabilities = model.predict(frame), model.predict_proba(frame)
+        classes = {target.name: target.classes for target in model.targets_}
+        return {
+            name: (probabilities[name], classes[name])
+            if classes[name]
+            else (numbers[name], None)
+            for name in targets
+        }
+
+    return {BEST: predict}
+
+
+def fit_apart(train, targets, seed, **options):
+    """Fit one `TableModel` per target."""
+    inputs = train.drop(columns=targets)
+    models = [
+        fit_estimator(inputs.assign(**{name: train[name]}), [name], seed, **options)
+        for name in targets
+    ]
+
+    def predict(frame):
+        found = {}
+        for model in models:
+            found |= model[BEST](frame)
+        return found
+
+    return {BEST: predict}
+
+
+def measure(predict, test, targets):
+    """The error of each target: of numbers the root of the squared one, or a log loss.
+
+    Where numbers have two values in the rows to train on, a model has probabilities of
+    them, whose mean it predicts.
+
+    Args:
+        predict: A function of a frame that returns for each target predictions, and the
+            classes of probabilities, `None` for numbers.
+        test: The rows to test on.
+        targets: The names of the targets.
+    """
+    errors, found = {}, predict(test)
+    for target in targets:
+        known = test[target].notna().to_numpy()
+        labels = test[target].to_numpy()[known]
+        predicted, classes = found[target]
+        predicted = np.asarray(predicted)[known]
+        if classes is not None and labels.dtype.kind == "f":
+            predicted, classes = predicted @ np.asarray(classes, "float64"), None
+        errors[target] = error(labels, predicted, classes)
+    return errors
