@@ -205,7 +205,7 @@ class TableEncoder(Configured, keras.Layer):
                 found[name] = Shift(float(each["offset"]))(inputs[name])
             else:
                 inputs[name] = self._input(each)
-                found[name] = ops.identity(inputs[name])
+                found[name] = keras.layers.Identity()(inputs[name])
         return keras.Model(inputs, found, name="raw_columns")
 
     def read_table(self, frame: Any) -> dict[str, np.ndarray]:
