@@ -57,10 +57,10 @@ class TableEncoder(Configured, keras.Layer):
     embeddings of its items. Use `table_encoder`, which finds the columns in a table.
 
     Args:
-        columns: A list of a dict per column, with its `name`, and `mean`, `deviation`,
-            `offset`, `has_gaps`, `edges` and `one_hot` of numbers; `values`, `has_gaps` and
-            `has_others` of strings; `values` of lists, with `is_list`; or `hashed`, the
-            number of embeddings of hashed strings.
+        columns: A list of a dict per column, with its `name`; of numbers, `mean`,
+            `deviation`, `offset`, `has_gaps`, `edges` and `one_hot`; of strings,
+            `values`, `has_gaps` and `has_others`; of lists, `values` and `is_list`; or
+            `hashed`, the number of embeddings of hashed strings.
         kinds: The kinds of all columns of the table (see `column_kinds`).
         max_items: The number of items of a list that are read, the last ones.
         **kwargs: `name` and the other arguments of `keras.Layer`.
@@ -387,8 +387,8 @@ def table_encoder(
     numbers = None
     if labels is not None and importlib.util.find_spec("sklearn") is None:
         print(  # noqa: T201
-            "Numbers are encoded between quantiles: edges from trees need scikit-learn. "
-            'Run: pip install "dselectk-keras[tables]".'
+            "Numbers are encoded between quantiles, since edges from trees need "
+            'scikit-learn. Run: pip install "dselectk-keras[tables]".'
         )
     elif labels is not None:
         targets = find_targets(labels, [*labels.columns])

@@ -43,7 +43,7 @@ def loader():
     texts = FRAME["s"].fillna("").tolist()
     rows = [
         ({"a": np.float32([a]), "s": s}, y)
-        for a, s, y in zip(FRAME["a"], texts, LABELS.to_numpy(), strict=True)
+        for a, s, y in zip(FRAME["a"], texts, LABELS.to_numpy().copy(), strict=True)
     ]
     return data.DataLoader(rows, 20)
 

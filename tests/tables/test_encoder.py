@@ -29,7 +29,9 @@ def test_numbers_are_standardized_with_flags_only_for_gaps():
     frame = pd.DataFrame({"x": [1.0, 3.0, np.nan], "flag": [True, False, False]})
     encoder = table_encoder(frame, bins="none")
     assert list(encoder.input) == ["x", "flag"]
-    new = pd.DataFrame({"x": [2.0, 1e9, np.inf, None], "flag": [True, False, None, 1]})
+    new = pd.DataFrame(
+        {"x": [2.0, 1e9, np.inf, None], "flag": [True, False, None, True]}
+    )
     # Standard deviations of sqrt(2) and sqrt(1/3); at most 10 of them.
     root = 3**0.5
     high, low = root * 2 / 3, -root / 3
@@ -190,7 +192,7 @@ def test_a_model_of_a_table_is_trained_saved_and_served(tmp_path):
 
     model.export(tmp_path / "served", verbose=False)
     served = tf.saved_model.load(tmp_path / "served")
-    seen = [(each + ["", "", ""])[:3] for each in frame["seen"]]
+    seen = [[*each, "", "", ""][:3] for each in frame["seen"]]
     raw = {
         "the_price": tf.constant(frame[["the price"]].to_numpy("float32")),
         "time": tf.constant(frame[["time"]].to_numpy("float64")),
