@@ -25,13 +25,14 @@ from common.command_line import (
 def main(arguments=None):
     """Parse, run, and say where the page is."""
     options = parse(arguments)
-    if importlib.util.find_spec("jax") is None:
+    has_jax = importlib.util.find_spec("jax") is not None
+    if not (has_jax or options.pages_only or options.dry_run):
         sys.exit(
             "The comparison of routers needs JAX, which trains their settings as one "
             "program. Received: no package `jax`. Run in a copy of the repository: "
             'pip install ".[jax]".'
         )
-    choose_backend("jax")
+    choose_backend("jax" if has_jax else None)
     from research.benches.router_comparison import page
     from research.benches.router_comparison.bench import Routers
     from research.benches.router_comparison.problems import PROBLEMS

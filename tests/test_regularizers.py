@@ -510,3 +510,16 @@ def test_similarity_refuses_static_gates():
     gate = dk.SoftmaxGate(weights_regularizer=BOTH)
     with pytest.raises(ValueError, match=r"compares the weights of examples.*Pass"):
         gate(numbers((N, M, 2)), training=True)
+
+
+def test_the_similarity_loss_does_not_read_examples_that_do_not_count():
+    x, experts = numbers((4, 3)), numbers((4, 5, 2), seed=1)
+    valid, losses = np.array([True, True, False, True]), []
+    gate = dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(0.5, 0.7))
+    for padding in (0.0, np.nan):
+        examples = numbers((4, 6), seed=2)
+        examples[~valid] = padding
+        gate(experts, x, examples=examples, valid=valid, training=True)
+        losses.append(numpy(gate.losses[0]))
+    gate(experts[valid], x[valid], examples=examples[valid], training=True)
+    assert_close(losses, [numpy(gate.losses[0])] * 2, rtol=1e-5)

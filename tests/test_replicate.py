@@ -130,7 +130,7 @@ def test_each_copy_equals_the_run_alone(runs, alone):
         assert_close(found["mmoe"]["weights"], gates["mmoe"]["weights"], atol=1e-5)
 
 
-@pytest.mark.skipif(not ON_JAX, reason="Elsewhere copies are fitted one by one.")
+@pytest.mark.backends("jax", reason="Elsewhere copies are fitted one by one.")
 def test_copies_side_by_side_equal_the_run_alone():
     settings = {name: np.ravel(values)[-1] for name, values in SETTINGS.items()}
     settings["learning_rate"] = [0.01, 0.03, 0.1]
@@ -244,7 +244,7 @@ def test_a_model_that_its_first_batch_builds_and_sample_weights(as_dict):
         assert_same(copy, *own)
 
 
-@pytest.mark.skipif(not ON_JAX, reason="Only JAX has programs to share.")
+@pytest.mark.backends("jax", reason="Only JAX has programs to share.")
 def test_copies_that_differ_in_variables_share_a_program(monkeypatch):
     import jax
 
@@ -271,7 +271,7 @@ def test_copies_that_differ_in_variables_share_a_program(monkeypatch):
     assert len({copy.history["loss"][0] for copy in runs.copies}) == 4
 
 
-@pytest.mark.skipif(not ON_JAX, reason="Elsewhere `fit` calls back each step.")
+@pytest.mark.backends("jax", reason="Elsewhere `fit` calls back each step.")
 @pytest.mark.parametrize(
     "callback",
     [
@@ -286,7 +286,7 @@ def test_what_each_step_calls_is_refused_where_an_epoch_is_one_program(callback)
         train(gated, TRAIN, settings=SETTINGS, callbacks=lambda: [callback()])
 
 
-@pytest.mark.skipif(not ON_JAX, reason="Elsewhere `fit` calls back each step.")
+@pytest.mark.backends("jax", reason="Elsewhere `fit` calls back each step.")
 def test_a_checkpoint_per_epoch_is_written(tmp_path):
     path = str(tmp_path / "{epoch}.keras")
     train(plain, seeds=[0], callbacks=lambda: [keras.callbacks.ModelCheckpoint(path)])

@@ -116,7 +116,9 @@ class AttentiveGate(Gate):
             self, "query", (*self.gate_shape, self.units), initializer, use_bias=False
         )
         shape = (self.num_gates or 1, self.hidden_dim, self.units)
-        stacked = stacked_initializer(clone_initializer(initializer, 1))
+        stacked = stacked_initializer(
+            clone_initializer(initializer, self.num_gates or 1)
+        )
         self._key = float32_weight(self, "key_kernel", shape, stacked)
 
     def compute_weights(self, inputs, training, step) -> Routing:

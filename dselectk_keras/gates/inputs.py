@@ -147,7 +147,8 @@ def count_features(shape: Any, num_gates: int | None) -> int:
             "Routing inputs must be one tensor of shape (batch, features) "
             f"with features known. Received: {shape}. Flatten or pool them first. "
             "`MoE` and `MMoE` have an argument for that, such as "
-            "routing_network=keras.layers.GlobalAveragePooling1D()."
+            "routing_network=keras.layers.GlobalAveragePooling1D(). In a call, experts "
+            "come first, gate(experts, routing_inputs)."
         )
     if rank == 3 and shape[1] != num_gates:
         raise ValueError(

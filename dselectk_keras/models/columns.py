@@ -22,9 +22,12 @@ def as_inputs(model: Any, x: Any) -> Any:
     Columns that the model does not read are left out. Floating-point numbers are in
     float32, strings are objects. A missing number is NaN, and a missing string empty.
     Lists of strings become as long as the input, with their last items, and empty ones.
-    Integers and booleans stay exact, or raise an error. Other data stay as they are.
+    Integers and booleans stay exact, or raise an error. Other data stay as they are,
+    but masked arrays have NaN where they are masked.
     """
     wanted = getattr(model, "input", None)
+    if isinstance(x, (dict, np.ma.MaskedArray)):
+        return keras.tree.map_structure(unmasked, x)
     if not (hasattr(x, "iloc") and isinstance(wanted, dict)):
         return x
     if lacking := [name for name in wanted if name not in x.columns]:
@@ -151,6 +154,7 @@ def _as_numbers(names, values, what, least):
         return {
             name: _numbers(each, f"{what} of the task {name!r}")
             for name, each in values.items()
+            if each is not None
         }
     columns = list(getattr(values, "columns", ()))
     # One column of weights is for all tasks. A table without names has numbers.
@@ -170,6 +174,10 @@ def _numbers(values, what):
     """Convert a column, tensor or list to an array of numbers, with NaN for None."""
     if values is None:
         return None
+    if hasattr(values, "columns") and hasattr(values, "iloc"):
+        # A table of one task, whose columns need no names.
+        columns = [_numbers(values.iloc[:, i], what) for i in range(values.shape[1])]
+        return np.stack(columns, axis=-1)
     if hasattr(values, "iloc"):
         values = inferred(values)
         is_number = values.dtype.kind in "biuf"
@@ -237,11 +245,19 @@ def _is_exact(array):
 def as_numpy(values: Any) -> Any:
     """Convert a table, tensor or list to an array; a sparse matrix stays one."""
     if values is None or isinstance(values, np.ndarray):
-        return values
+        return unmasked(values)
     if hasattr(values, "tocsr"):  # A sparse matrix of SciPy.
         return values.tocsr()
     is_tensor = ops.is_tensor(values)
     return ops.convert_to_numpy(values) if is_tensor else np.asarray(values)
+
+
+def unmasked(values: Any) -> Any:
+    """Put NaN where an array of NumPy is masked; return other values as they are."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    dtype = values.dtype if values.dtype.kind == "f" else "float64"
+    return values.astype(dtype).filled(np.nan)
 
 
 def as_dense(values: Any) -> Any:

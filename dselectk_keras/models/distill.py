@@ -7,7 +7,7 @@ import keras
 from dselectk_keras._keras import all_layers, copy_state
 from dselectk_keras.gates import Gate
 from dselectk_keras.models.rebuild import layers_to_replace, rebuild
-from dselectk_keras.utils import check_flags
+from dselectk_keras.utils import NUM_SEEDS, check_flags
 
 # Parts of a layer that the copy has, too.
 PARTS = ("experts", "routing_network")
@@ -92,7 +92,7 @@ def _set_trainable(bank, value):
 def _shifted(gate, old, first, **changes):
     """Copy a gate, with the shift of the seed that its layer gave to the old gate."""
     if None not in (gate.seed, old.seed, first.seed):
-        changes["seed"] = (gate.seed + old.seed - first.seed) % 2**32
+        changes["seed"] = (gate.seed + old.seed - first.seed) % NUM_SEEDS
     return gate.unbuilt_copy(**changes)
 
 

@@ -264,7 +264,7 @@ class MultitaskModel(keras.Model):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         check_has_tasks(self)
         # First the penalties: replicas share `losses`, and take turns at a sum.
-        penalties: Any = super().compute_loss() if self.losses else 0.0
+        penalties: Any = super().compute_loss() if self.losses else None
         check_shapes(self.tasks, y, sample_weight)
         groups = [reader.predictions(y_pred) for reader in self.readers]
         pairs = [*zip(self.readers, groups, strict=True)]
@@ -281,7 +281,8 @@ class MultitaskModel(keras.Model):
             loss = self.task_losses.reported_loss(totals, counts)
         # As Keras does with each loss, since the gradients of replicas are added up. A
         # layer in half precision has penalties in it.
-        return loss / num_replicas() + ops.cast(penalties, loss.dtype)
+        loss = loss / num_replicas()
+        return loss if penalties is None else loss + ops.cast(penalties, loss.dtype)
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None

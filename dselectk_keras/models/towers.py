@@ -89,7 +89,7 @@ def add_towers(
             )
             x = (wrap(towers) if wrap else towers)(x)
         names = None if stacked else [tasks[index].name for index in indices]
-        form = task.output_activation, task.sums_features, names
+        form = task.rules.activation, task.sums_features, names
         predictions.append(Predict(*form, name=f"predict_{label}")(x))
     if stacked:
         return _stack(predictions, np.concatenate([*groups.values()]))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from dselectk_keras.plots import style
@@ -27,7 +28,7 @@ def plot_expert_heatmap(
     small weight.
 
     Args:
-        weights: Array (tasks, n) of expert weights.
+        weights: Array or tensor (tasks, n) of expert weights.
         task_names: One name per task. `None` is numbers.
         expert_names: One name per expert. `None` is numbers.
         groups: One group label per task. The tasks of a group are drawn next to each
@@ -46,6 +47,9 @@ def plot_expert_heatmap(
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figure 3.
     """
+    # A tensor of torch may need a gradient.
+    if keras.ops.is_tensor(weights):
+        weights = keras.ops.convert_to_numpy(weights)
     weights = np.asarray(weights, dtype=float)
     if weights.ndim != 2 or 0 in weights.shape:
         raise ValueError(
@@ -151,5 +155,5 @@ def _set_ticks(axis, names, numbers, named, **text):
     if named and count <= _MAX_NAMED:
         axis.set_ticks(np.arange(count) + 0.5, shown, **text)
         return
-    stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, count) if count / s <= 16)
+    stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, count) if count / s <= 12)
     axis.set_ticks(np.arange(0, count, stride) + 0.5, shown[::stride])

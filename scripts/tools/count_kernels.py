@@ -11,6 +11,7 @@ needs no GPU, but JAX' compiler for it, in a folder on PYTHONPATH:
 of JAX' own version. With `--device cpu` it compiles for this processor.
 """
 
+import functools
 import os
 import pathlib
 import re
@@ -75,6 +76,7 @@ def compiled(workload, form, device):
     return kernels, conditions, round(temporaries), f"{seconds:.1f}"
 
 
+@functools.cache  # JAX knows a plugin once.
 def h100():
     """An H100 that only the compiler knows."""
     import jax

@@ -10,11 +10,13 @@ from helpers import differentiated, numbers, numpy, refusals, reloaded, weight_g
 from keras import layers, ops
 
 import dselectk_keras as dk
+from dselectk_keras.baselines import L2Constrained
 from dselectk_keras.baselines.routed_model import (
     _losses_of_output,
     symmetric_divergence,
 )
 from dselectk_keras.gates import RouterInputs
+from dselectk_keras.gates.record import recording
 
 BATCH, DIM = 6, 4
 X, Y = numbers((BATCH, DIM)), numbers((BATCH, 2), seed=1)
@@ -392,3 +394,30 @@ test_what_cannot_be_is_refused = refusals(
     (DRAWS_NOTHING, r"'logits', 'values'.*='classes'", {"outputs_are": "classes"}),
     (DRAWS_NOTHING, "at least 0", {"consistency": -1}),
 )
+
+
+@pytest.mark.parametrize("consistency", [0.0, 1.0])
+def test_a_second_run_is_in_the_same_step_and_changes_nothing(consistency):
+    def step(consistency, steps=()):
+        keras.utils.set_random_seed(0)
+        inputs, bank = keras.Input((DIM,)), dk.DenseExperts(4, [5])
+        gate = dk.TopKGate(2, bias_rate=0.1, kernel_initializer="glorot_normal")
+        moe = dk.MoE(bank, gate, per_example=True, dispatch=1.0)
+        close = L2Constrained(dk.DenseExperts(2, [3]), dk.Ramp(1.0, 0.1, end=10))
+        x = layers.Concatenate()([moe(inputs), layers.Flatten()(close(inputs))])
+        x = layers.BatchNormalization()(x)
+        kind = {"consistency": consistency, "outputs_are": "values"}
+        model = compiled(inputs, layers.Dense(2)(x), **kind)
+        for _ in range(2):
+            with recording(lambda call: steps.append(int(call.gate.step))):
+                loss = step_loss(model)
+        state = {each.path: numpy(each) for each in model.non_trainable_weights}
+        return state, numpy(loss), int(moe.num_dropped)
+
+    steps = []
+    wanted, loss, dropped = step(0.0, [])
+    assert dropped > 0
+    found, again, _ = step(consistency, steps)
+    assert steps == ([1, 1, 2, 2] if consistency else [1, 2])
+    assert_equal([*found.values()], [*wanted.values()])
+    assert_close(again, loss, rtol=1e-5)

@@ -610,6 +610,13 @@ def test_labels_of_a_sample_have_a_mean_of_0_and_a_variance_of_1():
             assert (own[~present] == 0).all()
 
 
+def test_the_columns_of_a_task_keep_their_proportions_in_a_sample():
+    # Variances of 3/16, 3/16 and 4/16 are 0.3, 0.3 and 0.4 of their sum.
+    model, y = compiled([dk.Task("a", "multiclass", 3)]), np.array([0, 1, 2, 2])
+    sample = draw_sample(model, 4, seed=0, x=X[:4], y=y)
+    assert_close(sample.labels.var(axis=0), [0.3, 0.3, 0.4], rtol=1e-6)
+
+
 def rows_of(size, seed=0, **data):
     """The rows that are drawn, of labels that are their numbers."""
     sample = draw_sample(None, size, seed, **data)

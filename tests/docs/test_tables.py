@@ -12,7 +12,6 @@ from research.papers.data import census_income
 
 pd = pytest.importorskip("pandas")
 DOCS = Path(__file__).parents[2] / "docs"
-ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 LABELS = ["rich", "never_married"]
 CENSUS = list(census_income.__globals__["COLUMNS"])
 
@@ -108,7 +107,7 @@ def test_files_of_adult_are_read_as_they_come(tmp_path, monkeypatch):
 
 
 @pytest.mark.traced
-@pytest.mark.skipif(not ON_TENSORFLOW, reason="TensorFlow looks strings up.")
+@pytest.mark.backends("tensorflow", reason="TensorFlow looks strings up.")
 def test_a_file_becomes_a_served_model(tables):
     import tensorflow as tf
 
@@ -154,7 +153,7 @@ def test_a_file_becomes_ids_on_every_backend(tables):
     assert np.isfinite(saved.predict(new, verbose=0)["rich"]).all()
 
 
-@pytest.mark.skipif(not ON_TENSORFLOW, reason="TensorFlow exports models.")
+@pytest.mark.backends("tensorflow", reason="TensorFlow exports models.")
 @pytest.mark.filterwarnings("ignore:In the future `np.object`:FutureWarning")
 def test_ids_are_served_as_onnx(tables):
     pytest.importorskip("tf2onnx")

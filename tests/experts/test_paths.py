@@ -15,9 +15,7 @@ from keras import layers
 
 import dselectk_keras as dk
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "torch", reason="Only torch needs paths to differ."
-)
+pytestmark = pytest.mark.backends("torch", reason="Only torch needs paths to differ.")
 X, Y = numbers((8, 3)), numbers((8, 2), seed=1)
 
 

@@ -209,4 +209,20 @@ test_what_cannot_be_chosen_is_refused = refusals(
         built(dk.TopKGate(2), features=2).chosen_experts,
         "Only a static gate that is built has chosen",
     ),
+    (built(dk.ChosenGate(2)).choose, r"`choices` must be at most 4\.", ([5, 1],)),
+    (built(dk.ChosenGate(2)).choose, "`choices` must be an integer >= -1", ([-2, 1],)),
+    (built(dk.ChosenGate(2)).choose, "must be an integer .*choices=2.7", ([2.7, 1],)),
+    *(
+        (built(dk.ChosenGate(2)).choose, r"must have the shape \(2,\), a num", given)
+        for given in (([3],), ([3, 1, 2],), ([[3, 1]],), ([3, 1], [0.0]))
+    ),
+    (built(dk.ChosenGate(2)).choose, "must be finite", ([3, 1], [0.0, np.nan])),
+    *(
+        (gate.choose, "that is built and has `choices`, such as", ([1, 2],))
+        for gate in (
+            dk.ChosenGate(2),
+            built(dk.SoftmaxGate()),
+            built(dk.DSelectKGate(2), features=3),
+        )
+    ),
 )

@@ -125,9 +125,7 @@ def test_a_file_with_too_many_experts_is_refused_before_memory_is_taken(tmp_path
         keras.saving.load_model(altered)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "torch", reason="What is registered is the same on all."
-)
+@pytest.mark.backends("torch", reason="What is registered is the same on all.")
 def test_in_another_process(saved):
     folder, expected, _ = saved
     paths = [folder / name for name in ("model.keras", "inputs.npz", "outputs.npz")]

@@ -324,7 +324,7 @@ test_what_cannot_be_distilled_is_refused = pytest.mark.backend_independent(
             )
             for text, *models in [
                 (
-                    r"no layer of the class.*only \(Dense\)",
+                    r"no layer with experts.*only \(Dense\)",
                     lambda: model_of(layers.Dense(1, name="only"), DIM),
                 ),
                 (

@@ -12,8 +12,8 @@ from dselectk_keras.models import table_encoder
 from dselectk_keras.models.columns import as_inputs
 
 BACKEND = keras.backend.backend()
-needs_look_up = pytest.mark.skipif(
-    BACKEND != "tensorflow", reason="TensorFlow looks up strings."
+needs_look_up = pytest.mark.backends(
+    "tensorflow", reason="TensorFlow looks up strings."
 )
 
 
@@ -147,7 +147,7 @@ test_columns_that_cannot_be_encoded_are_refused = refusals(
 )
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="It looks up strings.")
+@pytest.mark.backends("jax", "torch", reason="It looks up strings.")
 def test_strings_need_tensorflow():
     with pytest.raises(ValueError, match="'s' has strings or ids, which only Tensor"):
         encoded({"s": ["a", "b"]})

@@ -37,7 +37,7 @@ def adult(size=200):
 
 
 @pytest.mark.traced
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow looks up strings.")
+@pytest.mark.backends("tensorflow", reason="TensorFlow looks up strings.")
 def test_a_csv_file_becomes_a_served_model(tmp_path, capsys):
     import tensorflow as tf
 
@@ -122,7 +122,7 @@ def test_targets_of_numbers_are_predicted_in_their_units(tmp_path, capsys):
     np.testing.assert_allclose(guesses, [[2.5e5], [5.5e5]], rtol=0.15)
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="TensorFlow looks up strings.")
+@pytest.mark.backends("jax", "torch", reason="TensorFlow looks up strings.")
 def test_others_refuse_strings_on_every_backend(tmp_path, capsys):
     path = tmp_path / "adult.csv"
     adult().to_csv(path, index=False)
@@ -219,6 +219,8 @@ def trained(tmp_path, monkeypatch):
         ({"architecture": "shared_bottom"}, 0),
         ({"gate": "softmax"}, 0),
         ({"gate": "dselect_k", "num_nonzeros": 2}, 1),
+        # The decision is within the first epoch.
+        ({"gate": "dselect_k", "num_nonzeros": 2, "decide_by": 0.3}, 1),
         ({"gate": "dselect_k", "num_nonzeros": 2, "decide_by": 0.0}, 0),
     ],
 )
@@ -379,7 +381,7 @@ def test_a_column_that_says_nothing_does_not_spoil_the_predictions(trained, colu
         assert 0.5 < task["error"] < 10  # The labels have a deviation of 1.
 
 
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="TensorFlow looks up strings.")
+@pytest.mark.backends("tensorflow", reason="TensorFlow looks up strings.")
 def test_a_string_that_is_the_same_in_all_rows_is_left_out(trained, capsys):
     frame = noise().assign(w="a")
     frame.loc[split_rows(frame, 0)[2].index, "w"] = "b"

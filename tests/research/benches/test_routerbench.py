@@ -13,7 +13,7 @@ from checks import assert_close
 from helpers import gradient, numpy
 from keras import ops
 
-from research.benches.gate_comparison.statistics import Ratio, mean_ratio
+from research.benches.gate_comparison.statistics import Ratio
 from research.benches.router_comparison import (
     arms,
     bench,
@@ -33,9 +33,7 @@ from research.engine import Job
 GATES = np.array([[[0.5], [0.5]], [[0.8], [0.2]]], "float32")
 LOSSES = np.array([[[0.0], [1.0]], [[2.0], [1.0]]], "float32")
 LOG_GATES, EACH = map(ops.convert_to_tensor, (np.log(GATES), LOSSES))
-needs_jax = pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="the runs are one program of JAX"
-)
+needs_jax = pytest.mark.backends("jax", reason="the runs are one program of JAX")
 
 
 @pytest.mark.parametrize(
@@ -578,7 +576,7 @@ def test_mine_asks_a_table_with_texts_and_gaps(tmp_path, monkeypatch, capsys):
     assert f"Written to {tmp_path / 'routers.md'}." in capsys.readouterr().out
 
 
-@pytest.mark.backend_independent
+@needs_jax
 def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
     def train(problem, arm, tables, jobs, stages):
         # The larger rate is better, but on the draw of the trials.
@@ -590,12 +588,6 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
             {"objective": error, "test": error, "stage": stages} for error in errors
         ]
 
-    def without_interval(own, others):
-        mean = mean_ratio(own, others)
-        return mean and Ratio(mean, mean, mean)
-
-    # The intervals of two pages take tens of seconds.
-    monkeypatch.setattr(page, "ratio", without_interval)
     monkeypatch.setattr(routerbench, "choose_backend", lambda _: None)
     monkeypatch.setattr(bench, "train", train)
     few = (arms.ONE, arms.WIDE, arms.KNOWN, arms.SWITCH, arms.SMEAR)

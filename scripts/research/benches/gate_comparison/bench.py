@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import json
 import math
 import pathlib
 import re
@@ -28,6 +29,18 @@ from research.engine.plan import cost
 from research.engine.reproduce import lacking
 
 COMMITTED = pathlib.Path(__file__).parents[4] / "docs" / "gatebench" / "gates"
+# What the results of a problem depend on, beside its data and its epochs.
+SIZES = (
+    "num_experts",
+    "num_nonzeros",
+    "units",
+    "tower",
+    "layers",
+    "batch_size",
+    "steps",
+    "rates",
+    "decays",
+)
 # In the middle of the grid, for the arms without tuning.
 ONE_SETTING = {"rate": 0.03, "decay": 0.3}
 
@@ -68,7 +81,9 @@ class Gates(Experiment):
     def config(self):
         """The settings on which the results depend, as JSON values."""
         own = {"gates": self.own} if self.own else {}
-        return {"problem": self.problem.name, "epochs": self.epochs, **own}
+        sizes = {name: getattr(self.problem, name) for name in SIZES}
+        config = {"problem": self.problem.name, "epochs": self.epochs, "sizes": sizes}
+        return json.loads(json.dumps(config | self.spaces | own))
 
     @property
     def arms(self):
@@ -232,7 +247,10 @@ def read(folder):
         config = read_json(path)["config"]
         problem = PROBLEMS[config["problem"]]
         problem = dataclasses.replace(problem, epochs=config["epochs"])
-        own = dict.fromkeys(config.get("gates", ()), Arm())
+        spaces = config["space"]
+        own = {
+            name: Arm(space=spaces.get(name, {})) for name in config.get("gates", ())
+        }
         bench = Gates(problem=problem, compared={**own, **GATES})
         every.append(Results(bench, bench.preset, folder))
     return every

@@ -131,8 +131,8 @@ def families(rows):
 
 
 def _means(own, others, by_family):
-    means = [mean_ratio(only(own, names), others) for names in by_family.values()]
-    return [f"{each:.2f}" if each else "" for each in means]
+    pairs = [[only(each, n) for each in (own, others)] for n in by_family.values()]
+    return [_marked(f"{mean_ratio(*p):.2f}", *p) if p[0] else "" for p in pairs]
 
 
 # Problems of which the headline is given, too.
@@ -190,11 +190,16 @@ def family_table(rows, number="test"):
 
 def counted(own, others):
     """A ratio, and on how many problems it is, if another arm has been run on more."""
+    found = ratio(own, others)
+    return _marked(found, own, others) if found else ""
+
+
+def _marked(found, own, others):
+    """A ratio, as text, and on how many problems it is, if another has more."""
     numbers = [len({problem for problem, _ in each}) for each in (own, others)]
     plural = "s" if numbers[0] > 1 else ""
     text = "" if numbers[0] >= numbers[1] else f", {numbers[0]} problem{plural}"
-    found = ratio(own, others)
-    return f"{found}{text}" if found else ""
+    return f"{found}{text}"
 
 
 def normalized_table(rows):
@@ -211,19 +216,22 @@ def normalized_table(rows):
 def verdict(rows, problem):
     """Judge by intervals if the choice matters: "yes", "no" or "undecided".
 
-    The interval of a single draw has no width, and that of two hardly any.
+    Two draws say hardly anything. Yes is one of several tests, by Bonferroni's
+    correction.
     """
     if len({row["draw"] for row in rows if row["problem"] == problem}) < FEWEST_DRAWS:
         return "undecided"
-    found = [ratio(luck(rows, BEST, problem), luck(rows, CONTROL, problem))]
-    found += [
-        ratio(only(errors(rows, arm), [problem]), random_errors(rows, BEST))
+    pairs = [(luck(rows, BEST, problem), luck(rows, CONTROL, problem))]
+    pairs += [
+        (only(errors(rows, arm), [problem]), random_errors(rows, BEST))
         for arm in ("known groups", FIT)
     ]
-    found = [each for each in found if each]
-    if any(each.high < 0.98 for each in found):
+    pairs = [pair for pair in pairs if pair[0].keys() & pair[1].keys()]
+    # Any of them may say yes by chance; all must say no.
+    if any(ratio(*pair, among=len(pairs)).high < 0.98 for pair in pairs):
         return "yes"
-    return "no" if all(each.low > 0.95 for each in found) else "undecided"
+    lows = [ratio(*pair).low for pair in pairs]
+    return "no" if min(lows, default=0) > 0.95 else "undecided"
 
 
 def choices_table(rows):
@@ -273,9 +281,9 @@ def block(rows):
     fit, lines = errors(rows, FIT), []
     for arm in SHOWN:
         if arm not in (FIT, *NOT_IN_BLOCK):
-            own = errors(rows, arm)
-            parts = [part_of(own, part) for part in ("all problems", "real data")]
-            lines.append([arm, *(str(ratio(each, fit) or "") for each in parts)])
+            own, shown = errors(rows, arm), ("all problems", "real data")
+            parts = [[part_of(each, part) for each in (own, fit)] for part in shown]
+            lines.append([arm, *(counted(*part) for part in parts)])
     return table(["error / chosen by fit", "all problems", "real data"], lines)
 
 

@@ -12,8 +12,16 @@ from typing import ClassVar
 
 from research.benches.router_comparison.arms import DECAYS, KNOWN, RATES, ROUTERS
 from research.benches.router_comparison.problems import PROBLEMS
-from research.benches.router_comparison.training import UNITS, train
+from research.benches.router_comparison.training import (
+    BATCH_SIZE,
+    STEPS,
+    UNITS,
+    train,
+)
 from research.engine import Experiment
+
+# Of a problem.
+SIZES = "num_experts", "hidden", "classes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +53,14 @@ class Routers(Experiment):
         return {
             name: arm for name, arm in ROUTERS.items() if has_regions or name != KNOWN
         }
+
+    @property
+    def config(self):
+        """The settings on which the results depend, the sizes of the problem too."""
+        problem = PROBLEMS[self.problem]
+        sizes = {name: getattr(problem, name) for name in SIZES}
+        sizes |= {"units": UNITS, "steps": STEPS, "batch_size": BATCH_SIZE}
+        return {**super().config, "sizes": sizes}
 
     def space(self, arm):
         """The rates and decays that all arms share, and the own setting."""

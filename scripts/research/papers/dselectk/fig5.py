@@ -391,7 +391,7 @@ class Fig5(Experiment):
             lambda r: (
                 f"Experts per task at {self.most_tasks} tasks, after {self.epochs} "
                 f"epochs: {self.experts_used(r)}. A gate that uses more than {K} has "
-                "not become binary: this is refuted at this length, whatever the rules."
+                "not become binary at this length."
             ),
             self.uses_as_many,
             number="about 2; 4; 4",
