@@ -137,8 +137,9 @@ def ways():
         return model
 
     def copies():
+        data = np.ones((8, 3)), np.ones((8, 2))
         settings = {"settings": {"entropy": [0.0, 0.1]}, "epochs": 2, "verbose": 0}
-        dk.replicate(build, (np.ones((8, 3)), np.ones((8, 2))), range(2), **settings)
+        dk.replicate(build, data, seeds=range(2), **settings)
 
     yield "a per-example `DSelectKGate`", walk(lambda: gate(experts, x, training=True))
     yield "`MMoE` with dispatch", walk(lambda: mmoe(x, training=True))
