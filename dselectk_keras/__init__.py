@@ -58,7 +58,6 @@ from dselectk_keras.models import (
     condense,
     distill,
     per_task,
-    table_encoder,
 )
 from dselectk_keras.regularizers import (
     EntropyRegularizer,
@@ -72,6 +71,7 @@ from dselectk_keras.regularizers import (
 )
 from dselectk_keras.replicate import Replicas, replicate
 from dselectk_keras.schedules import Ramp
+from dselectk_keras.tables import TableModel, read_table, table_encoder
 
 __version__ = "0.1.0"
 
@@ -119,6 +119,7 @@ __all__ = [
     "SparsityRegularizer",
     "SwitchGate",
     "SwitchLoadRegularizer",
+    "TableModel",
     "TagGate",
     "Task",
     "TopKGate",
@@ -131,6 +132,7 @@ __all__ = [
     "gates",
     "per_task",
     "plots",
+    "read_table",
     "replicate",
     "single_expert",
     "table_encoder",

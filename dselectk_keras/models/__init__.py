@@ -8,7 +8,6 @@ from dselectk_keras.models.distill import distill
 from dselectk_keras.models.grad_norm import GradNorm
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.per_task import per_task
-from dselectk_keras.models.table_encoder import table_encoder
 from dselectk_keras.models.task import Task
 
 __all__ = [
@@ -21,5 +20,4 @@ __all__ = [
     "condense",
     "distill",
     "per_task",
-    "table_encoder",
 ]

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras._keras import all_layers
 from dselectk_keras.models.task import Task
 
 # Rows and columns that are copied together: they stay in the cache.
@@ -23,9 +24,14 @@ def as_inputs(model: Any, x: Any) -> Any:
     float32, strings are objects. A missing number is NaN, and a missing string empty.
     Lists of strings become as long as the input, with their last items, and empty ones.
     Integers and booleans stay exact, or raise an error. Other data stay as they are.
+    The encoder of a table reads its columns itself, also from a dict of them.
     """
+    is_table = hasattr(x, "iloc")
+    encoder = table_reader(model) if is_table or _has_objects(x) else None
+    if encoder is not None:
+        return encoder.read_table(x)
     wanted = getattr(model, "input", None)
-    if not (hasattr(x, "iloc") and isinstance(wanted, dict)):
+    if not (is_table and isinstance(wanted, dict)):
         return x
     if lacking := [name for name in wanted if name not in x.columns]:
         raise ValueError(
@@ -43,6 +49,23 @@ def as_inputs(model: Any, x: Any) -> Any:
         else:
             found[name] = _column(name, x[name], dtype)
     return found
+
+
+def table_reader(model: Any) -> Any:
+    """Find the layer of a model that reads a table, or `None`."""
+    layers = all_layers(model) if isinstance(model, keras.Model) else ()
+    return next((each for each in layers if hasattr(each, "read_table")), None)
+
+
+def _has_objects(x):
+    """Check whether data are a dict with columns of strings, lists or dates."""
+    return isinstance(x, dict) and any(
+        isinstance(each, list)
+        or str(getattr(each, "dtype", "")) in {"object", "string", "str"}
+        or getattr(getattr(each, "dtype", None), "kind", "") in {*"OUSTM"}
+        or "string" in str(getattr(each, "dtype", ""))
+        for each in x.values()
+    )
 
 
 def _lists(name, column, length):

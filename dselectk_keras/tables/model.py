@@ -1,0 +1,521 @@
+"""One model for all targets of a table."""
+
+import dataclasses
+import json
+import math
+import time
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from dselectk_keras.experts import DenseExperts
+from dselectk_keras.models.multitask_model import MultitaskModel
+from dselectk_keras.models.towers import add_towers
+from dselectk_keras.tables.columns import import_pandas, plain_name
+from dselectk_keras.tables.encoder import table_encoder
+from dselectk_keras.tables.scores import scores_of
+from dselectk_keras.tables.targets import Target, find_targets
+
+# The file in the archive of a model that says what its targets mean.
+STATE = "table_model.json"
+HELD_OUT, MOST_HELD_OUT = 0.15, 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The settings of the networks of a `TableModel` and of their training.
+
+    Args:
+        units: Widths of the layers of a network.
+        dropout: The part of the units that a step leaves out.
+        bins: How numbers are encoded (see `table_encoder`).
+        learning_rate: That of AdamW in the first step. It falls to 0, along a cosine.
+        weight_decay: That of AdamW.
+        batch_size: Rows per step. `None`: a power of two, by the number of rows.
+        epochs: The most epochs. `None`: by the number of rows.
+    """
+
+    units: Sequence[int] = (128, 128)
+    dropout: float = 0.1
+    bins: str = "linear"
+    learning_rate: float = 0.002
+    weight_decay: float = 0.02
+    batch_size: int | None = None
+    epochs: int | None = None
+
+    def for_rows(self, rows: int) -> "Settings":
+        """Set the size of the batch and the number of epochs."""
+        size = self.batch_size or 2 ** min(max(round(math.log2(rows / 100)), 4), 9)
+        epochs = self.epochs or min(max(5000 * size // rows, 20), 200)
+        return dataclasses.replace(self, batch_size=size, epochs=epochs)
+
+
+class TableModel:
+    """One model for all targets of a table, with the manners of scikit-learn.
+
+    `fit` finds what columns and targets hold, encodes the columns, and trains several
+    networks at once, whose mean predicts. It keeps the weights of the epoch with the
+    lowest validation loss, the mean over the targets. Each target counts by the part of
+    its variance, or of its entropy, that is not explained.
+
+    Args:
+        members: The number of networks. With 1, training is fastest.
+        settings: A dict of what differs from the defaults of `Settings`.
+        build: A function from an encoder and a list of `Task` to a `MultitaskModel`,
+            such as `build_multitask_model`, in place of the networks.
+        hashed: For columns of ids, their numbers of embeddings (see `table_encoder`).
+        time_limit: For so many seconds, `fit` tries other settings. `None`: none.
+        seed: The seed of the split, of the weights and of the order of the rows.
+        verbose: Whether `fit` prints a line per epoch.
+
+    Attributes:
+        model: The `MultitaskModel`, which takes tables, and predicts probabilities, and
+            numbers in the units of the labels.
+        targets: A list of `Target`, which say what the labels mean.
+        classes_: A dict from the names of targets that have classes to arrays of them.
+
+    Example:
+        >>> import numpy as np, pandas as pd
+        >>> frame = pd.DataFrame({"size": np.arange(60.0), "city": ["a", "b"] * 30})
+        >>> frame["price"], frame["sold"] = frame["size"] * 2, ["no", "yes"] * 30
+        >>> table = TableModel(members=2, settings={"epochs": 2}, verbose=0)
+        >>> table = table.fit(frame, ["price", "sold"])
+        >>> table.predict(frame)["sold"].isin(["no", "yes"]).all()
+        True
+    """
+
+    def __init__(
+        self,
+        members: int = 4,
+        settings: Mapping[str, Any] | None = None,
+        build: Callable | None = None,
+        hashed: Mapping[str, int] | None = None,
+        time_limit: float | None = None,
+        seed: int = 0,
+        verbose: int = 1,
+    ):
+        self.members = members
+        self.settings = settings
+        self.build = build
+        self.hashed = hashed
+        self.time_limit = time_limit
+        self.seed = seed
+        self.verbose = verbose
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The arguments of `__init__`, as scikit-learn asks for them."""
+        return dict(vars_of(self))
+
+    def set_params(self, **params: Any) -> "TableModel":
+        """Set arguments of `__init__`."""
+        known = self.get_params()
+        if unknown := params.keys() - known.keys():
+            raise ValueError(
+                f"A `TableModel` has the arguments {', '.join(known)}. "
+                f"Received: {', '.join(sorted(unknown))}."
+            )
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks an estimator."""
+        from sklearn.utils import InputTags, Tags, TargetTags
+
+        targets = TargetTags(required=True, multi_output=True)
+        inputs = InputTags(string=True, categorical=True, allow_nan=True)
+        return Tags(
+            estimator_type=None,
+            target_tags=targets,
+            input_tags=inputs,
+            transformer_tags=None,
+            classifier_tags=None,
+            regressor_tags=None,
+        )
+
+    def fit(
+        self,
+        frame: Any,
+        targets: Any,
+        validation: Any = None,
+        callbacks: Sequence[Any] = (),
+    ) -> "TableModel":
+        """Find what the columns hold, and train.
+
+        Args:
+            frame: The rows to train on, a table of pandas.
+            targets: The names of its columns to predict, or a table of labels. Missing
+                labels are NaN or None.
+            validation: A table with the same columns. `None`: some of the rows, which
+                are not trained on. With a table of labels, a pair of tables.
+            callbacks: Callbacks of Keras, such as `DecideGates`.
+
+        Returns:
+            The `TableModel`.
+        """
+        columns, labels = split_targets(frame, targets)
+        if validation is None:
+            held_out = rows_to_hold_out(labels, self.seed)
+            parts = columns[~held_out], labels[~held_out]
+            held_out = columns[held_out], labels[held_out]
+        else:
+            parts = columns, labels
+            pair = validation if isinstance(validation, tuple) else (validation, None)
+            own = [*labels.columns] if pair[1] is None else pair[1]
+            held_out = split_targets(pair[0], own)
+        self.targets = find_targets(parts[1], [*labels.columns])
+        settings = Settings(**(self.settings or {})).for_rows(len(parts[0]))
+        keras.utils.set_random_seed(self.seed)
+        self.model, self.loss_ = self._train(settings, parts, held_out, callbacks)
+        return self
+
+    def _train(self, settings, parts, held_out, callbacks):
+        """Train a model with these settings; return it, and its validation loss."""
+        encoder = table_encoder(*parts, hashed=self.hashed, bins=settings.bins)
+        networks = Networks(self.targets, parts[1], settings)
+        if self.build is None:
+            networks.build_members(encoder, self.members)
+        else:
+            networks.build_by(self.build, encoder)
+        return networks.fit(parts, held_out, callbacks, self.verbose)
+
+    @property
+    def classes_(self) -> dict[str, np.ndarray]:
+        """The classes of each target that has some."""
+        return {x.name: np.array(x.classes) for x in self.targets if x.classes}
+
+    def predict(self, frame: Any) -> Any:
+        """Predict labels: numbers in the units of the labels, or the likeliest class.
+
+        Returns:
+            A table with a column per target, and the index of `frame`.
+        """
+        found = self._predictions(frame)
+        columns = {}
+        for target in self.targets:
+            values = found[target.name]
+            if target.kind != "number":
+                values = _as_values(target)[np.argmax(values, axis=1)]
+            columns[target.name] = values
+        return import_pandas().DataFrame(columns, index=frame.index)
+
+    def predict_proba(self, frame: Any) -> dict[str, Any]:
+        """Predict the probability of each class of each target that has classes.
+
+        Returns:
+            A dict from the names of targets to tables with a column per class.
+        """
+        pd, found = import_pandas(), self._predictions(frame)
+        return {
+            x.name: pd.DataFrame(found[x.name], frame.index, [*x.classes])
+            for x in self.targets
+            if x.classes
+        }
+
+    def _predictions(self, frame):
+        """The numbers `(rows,)`, or probabilities `(rows, classes)`, of each target."""
+        if not hasattr(self, "model"):
+            raise ValueError(
+                "A `TableModel` must be trained before it predicts. Received: one that "
+                "is not. Call `fit`."
+            )
+        predicted = self.model.predict(frame, batch_size=4096, verbose=0)
+        found = {}
+        for target in self.targets:
+            values = np.asarray(predicted[plain_name(target.name)], "float64")
+            if target.kind == "number":
+                values = values[:, 0]
+            elif target.kind == "binary":
+                values = np.concatenate([1 - values, values], axis=1)
+            found[target.name] = values
+        return found
+
+    def evaluate(self, frame: Any, targets: Any = None) -> Any:
+        """Compute the scores of each target.
+
+        Args:
+            frame: A table.
+            targets: The labels, as in `fit`. `None`: the columns of `frame`.
+
+        Returns:
+            A table with a row per target: `labels`, the number of them; of classes
+            `auc` (of two), `log_loss` and `accuracy`; of numbers `rmse` and `r2`; and
+            `explained`, the part of the variance, or of the entropy, that is explained.
+        """
+        names = [target.name for target in self.targets]
+        columns, labels = split_targets(frame, names if targets is None else targets)
+        found = self._predictions(columns)
+        rows = [
+            scores_of(each, each.encode(labels[each.name]), found[each.name])
+            for each in self.targets
+        ]
+        return import_pandas().DataFrame(rows, index=names)
+
+    def score(self, frame: Any, targets: Any = None) -> float:
+        """The mean over the targets of `explained` (see `evaluate`)."""
+        return float(self.evaluate(frame, targets)["explained"].mean())
+
+    def save(self, path: Any) -> None:
+        """Save the model and what its targets mean in one file, `.keras`."""
+        params = {**self.get_params(), "build": None}
+        targets = [dataclasses.asdict(target) for target in self.targets]
+        text = json.dumps({"params": params, "targets": targets}, default=_plain)
+        self.model.save(path)
+        with zipfile.ZipFile(path, "a") as file:
+            file.writestr(STATE, text)
+
+    @classmethod
+    def load(cls, path: Any) -> "TableModel":
+        """Load what `save` saved."""
+        with zipfile.ZipFile(path) as file:
+            if STATE not in file.namelist():
+                raise ValueError(
+                    f"The file must be one of `TableModel.save`. Received: {path}. "
+                    "Other models load with `keras.saving.load_model`."
+                )
+            state = json.loads(file.read(STATE))
+        found = cls(**state["params"])
+        found.model = keras.saving.load_model(path)
+        found.targets = [
+            Target(**{**each, "classes": tuple(each["classes"])})
+            for each in state["targets"]
+        ]
+        return found
+
+
+def vars_of(estimator):
+    """The arguments of `__init__` of an estimator, by name."""
+    names = "members", "settings", "build", "hashed", "time_limit", "seed", "verbose"
+    return {name: getattr(estimator, name) for name in names}
+
+
+def _plain(value):
+    """A value of NumPy as one of Python."""
+    return value.item() if hasattr(value, "item") else str(value)
+
+
+def _as_values(target):
+    """The classes of a target, as an array of their own dtype."""
+    return np.array(import_pandas().Series([*target.classes]))
+
+
+def split_targets(frame: Any, targets: Any) -> tuple:
+    """Split a table into columns and labels, by names or by a table of labels."""
+    if hasattr(targets, "to_frame"):  # A series.
+        targets = targets.to_frame()
+    if hasattr(targets, "iloc"):
+        names = [*targets.columns]
+        return frame[[x for x in frame if x not in names]], targets
+    names = [targets] if isinstance(targets, str) else [*targets]
+    if lacking := [name for name in names if name not in frame.columns]:
+        raise ValueError(
+            f"Targets must name columns of the table: {', '.join(map(str, frame))}. "
+            f"Received: {', '.join(map(str, lacking))}."
+        )
+    return frame.drop(columns=names), frame[names]
+
+
+def rows_to_hold_out(labels: Any, seed: int) -> np.ndarray:
+    """Draw the rows to validate on, with as many of each class as among all rows.
+
+    Returns:
+        A boolean per row.
+    """
+    pd, n = import_pandas(), len(labels)
+    few = [name for name in labels if labels[name].nunique() <= max(2, n // 50)]
+    rng = np.random.default_rng(seed)
+    # Rows with the same labels follow each other, the rarest labels first.
+    codes = [pd.factorize(labels[name])[0] for name in few]
+    codes.sort(key=lambda each: np.bincount(each + 1)[np.unique(each + 1)].min())
+    order = np.lexsort([rng.random(n), *codes[::-1]])
+    part = min(HELD_OUT, MOST_HELD_OUT / n)
+    places = np.floor((np.arange(n) + rng.random()) * part)
+    held_out = np.zeros(n, bool)
+    held_out[order[np.diff(places, prepend=places[0]) > 0]] = True
+    return held_out
+
+
+class Networks:
+    """Networks for all targets, which are trained together.
+
+    Args:
+        targets: A list of `Target`.
+        labels: The labels of the rows to train on, a table.
+        settings: The `Settings`.
+    """
+
+    def __init__(self, targets, labels, settings):
+        self.targets, self.settings = targets, settings
+        self.names = [plain_name(target.name) for target in targets]
+        encoded = self.encode(labels)
+        known = ~np.isnan(encoded)
+        # A constant prediction has the loss 1 for each target, with all its labels.
+        baselines = [
+            baseline(target, column[~np.isnan(column)])
+            for target, column in zip(targets, encoded.T, strict=True)
+        ]
+        self.baselines = np.array(baselines)
+        self.weights = 1 / (self.baselines * known.mean(axis=0) * len(targets))
+
+    def encode(self, labels):
+        """Labels `(rows, targets)`, numbers standardized."""
+        columns = []
+        for target in self.targets:
+            column = target.encode(labels[target.name]).astype("float64")
+            if target.kind == "number":
+                column = (column - target.mean) / target.deviation
+            columns.append(column)
+        return np.stack(columns, axis=1).astype("float32")
+
+    def tasks(self, members):
+        """The tasks of each network, one after the other."""
+        return [
+            dataclasses.replace(
+                target.task,
+                name=f"{member}_{name}" if members > 1 else name,
+                weight=float(weight) / members,
+                metrics=(),
+            )
+            for member in range(members)
+            for name, target, weight in zip(
+                self.names, self.targets, self.weights, strict=True
+            )
+        ]
+
+    def build_members(self, encoder, members):
+        """Build networks that share the encoder, side by side in one bank."""
+        settings, self.members = self.settings, members
+        tasks = self.tasks(members)
+        bank = DenseExperts(members, settings.units, dropout=settings.dropout)
+        x = bank(encoder.output)
+        if settings.dropout:
+            x = keras.layers.Dropout(settings.dropout)(x)
+        x = ops.repeat(x, len(self.targets), axis=1)
+        outputs = add_towers(x, tasks, stacked=False)
+        self.trained = MultitaskModel(encoder.input, outputs, tasks=tasks)
+        self.model = self.in_units_of_labels(
+            {
+                name: _mean([outputs[f"{m}_{name}"] for m in range(members)])
+                if members > 1
+                else outputs[name]
+                for name in self.names
+            },
+        )
+
+    def build_by(self, build, encoder):
+        """Build the network by a function of the encoder and the tasks."""
+        self.members = 1
+        self.trained = build(encoder, self.tasks(1))
+        self.model = self.in_units_of_labels(self.trained.output)
+
+    def in_units_of_labels(self, outputs):
+        """A model of the outputs that predicts numbers from their moments on."""
+        found = dict(outputs)
+        for name, target in zip(self.names, self.targets, strict=True):
+            if target.kind == "number":
+                scale = keras.layers.Rescaling(
+                    target.deviation, target.mean, dtype="float32"
+                )
+                found[name] = scale(outputs[name])
+        tasks = [target.task for target in self.targets]
+        return MultitaskModel(self.trained.input, found, tasks=tasks)
+
+    def fit(self, parts, held_out, callbacks, verbose):
+        """Train up to the best epoch; return the model, and its validation loss."""
+        settings, (frame, labels) = self.settings, parts
+        steps = settings.epochs * math.ceil(len(frame) / settings.batch_size)
+        rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, steps)
+        self.trained.compile(
+            keras.optimizers.AdamW(rate, weight_decay=settings.weight_decay)
+        )
+        x = self.trained.prepare(frame)[0]
+        y = np.tile(self.encode(labels), (1, self.members))
+        best = KeepBest(self, held_out, verbose)
+        self.trained.fit(
+            x,
+            y,
+            batch_size=settings.batch_size,
+            epochs=settings.epochs,
+            callbacks=[*callbacks, best],
+            verbose=0,
+        )
+        return self.model, best.loss
+
+
+def _mean(tensors):
+    return keras.layers.Average(dtype="float32")(tensors)
+
+
+class KeepBest(keras.callbacks.Callback):
+    """Keeps the weights of the epoch with the lowest validation loss, and ends early.
+
+    The loss is that of the mean of the networks: the mean over the targets of their
+    losses, each divided by that of a constant.
+    """
+
+    def __init__(self, networks, held_out, verbose):
+        super().__init__()
+        self.networks, self.verbose = networks, verbose
+        frame, labels = held_out
+        self.x = networks.trained.prepare(frame)[0]
+        self.labels = [x.encode(labels[x.name]) for x in networks.targets]
+        self.loss, self.epoch, self.weights = math.inf, 0, None
+        self.patience = max(3, networks.settings.epochs // 4)
+        self.begin = time.monotonic()
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Compute the loss, and keep the weights if it is the lowest."""
+        networks, losses = self.networks, []
+        found = networks.model.predict(self.x, batch_size=4096, verbose=0)
+        for target, name, labels, base in zip(
+            networks.targets,
+            networks.names,
+            self.labels,
+            networks.baselines,
+            strict=True,
+        ):
+            scores = scores_of(target, labels, predictions_of(target, found[name]))
+            if scores["labels"]:
+                loss = scores.get("log_loss", scores.get("rmse", 0.0) ** 2)
+                unit = target.deviation**2 if target.kind == "number" else 1.0
+                losses.append(loss / unit / base)
+        loss = float(np.mean(losses)) if losses else -epoch
+        if self.verbose:
+            seconds = time.monotonic() - self.begin
+            print(  # noqa: T201
+                f"Epoch {epoch + 1} of at most {self.params['epochs']}, {seconds:.0f} "
+                f"seconds: {loss:.4f} of the validation loss of a constant."
+            )
+        if loss < self.loss:
+            self.loss, self.epoch = loss, epoch
+            self.weights = self.model.get_weights()
+        elif epoch - self.epoch >= self.patience:
+            self.model.stop_training = True
+
+    def on_train_end(self, logs=None):
+        """Restore the weights."""
+        if self.weights is not None:
+            self.model.set_weights(self.weights)
+
+
+def predictions_of(target: Target, outputs: Any) -> np.ndarray:
+    """Numbers `(rows,)`, or probabilities `(rows, classes)`, of outputs of a model."""
+    values = np.asarray(outputs, "float64")
+    if target.kind == "number":
+        return values[:, 0]
+    if target.kind == "binary":
+        return np.concatenate([1 - values, values], axis=1)
+    return values
+
+
+def baseline(target: Target, labels: np.ndarray) -> float:
+    """The loss of a constant: the entropy of classes, and 1 for standardized numbers."""
+    if target.kind == "number":
+        return 1.0
+    counts = np.unique(labels, return_counts=True)[1]
+    shares = counts / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

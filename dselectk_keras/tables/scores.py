@@ -1,0 +1,57 @@
+"""Scores of predictions of a target."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+LEAST = 1e-7  # A probability of 0 would have an infinite loss.
+
+
+def scores_of(target: Any, labels: np.ndarray, predicted: np.ndarray) -> dict:
+    """Compute the scores of a target (see `TableModel.evaluate`).
+
+    Args:
+        target: A `Target`.
+        labels: Numbers of classes, or numbers, `(rows,)`. Missing ones are NaN.
+        predicted: Numbers `(rows,)`, or probabilities `(rows, classes)`.
+    """
+    known = ~np.isnan(labels)
+    y, found = labels[known].astype("float64"), predicted[known]
+    scores: dict[str, Any] = {"labels": len(y)}
+    if not len(y):
+        return scores
+    if target.kind == "number":
+        square = float(np.mean((y - found) ** 2))
+        scores |= {"rmse": math.sqrt(square)}
+        variance = float(y.var())
+        scores["r2"] = scores["explained"] = (
+            1 - square / variance if variance else math.nan
+        )
+        return scores
+    classes = y.astype(int)
+    if target.kind == "binary":
+        scores["auc"] = area_under_curve(classes, found[:, 1])
+    own = np.take_along_axis(found, classes[:, None], axis=1)
+    loss = float(-np.log(np.clip(own, LEAST, 1.0)).mean())
+    shares = np.unique(classes, return_counts=True)[1] / len(classes)
+    entropy = float(-(shares * np.log(shares)).sum())
+    scores["log_loss"] = loss
+    scores["accuracy"] = float((np.argmax(found, axis=1) == classes).mean())
+    scores["explained"] = 1 - loss / entropy if entropy else math.nan
+    return scores
+
+
+def area_under_curve(labels: np.ndarray, scores: np.ndarray) -> float:
+    """The probability that an example of class 1 has a higher score than one of 0.
+
+    Equal scores count half. It is NaN if there is one class only.
+    """
+    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    positive = int(labels.sum())
+    negative = len(labels) - positive
+    if not positive or not negative:
+        return math.nan
+    below = ranks[labels == 1].sum() - positive * (positive + 1) / 2
+    return float(below / (positive * negative))
