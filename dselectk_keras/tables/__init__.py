@@ -2,10 +2,11 @@ from dselectk_keras.tables.columns import (
     column_kinds,
     convert_columns,
     describe_columns,
+    sort_rows,
 )
 from dselectk_keras.tables.encoder import TableEncoder, table_encoder
 from dselectk_keras.tables.model import TableModel
-from dselectk_keras.tables.read import read_table, sort_rows
+from dselectk_keras.tables.read import read_table
 from dselectk_keras.tables.targets import Target, find_targets
 
 __all__ = [
