@@ -188,25 +188,30 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
         figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.6)
         logs = {name: self.logs(results, *own) for name, own in self.compared.items()}
         names = [name for name in logs if logs[name]]
-        for place, table in enumerate(reversed(self.tables)):
+        tables = [table for table in self.tables if any(table in logs[n] for n in names)]
+        for number, name in enumerate(names):
+            places = [tables.index(table) for table in logs[name]]
+            means = [values.mean() for values in logs[name].values()]
+            mark = "osD^vP"[number // len(style.COLORS) % 6]
+            color = style.COLORS[number % len(style.COLORS)]
+            ax.plot(means, places, mark, color=color, label=name)
+        for place, table in enumerate(tables):
             means = {n: logs[n][table].mean() for n in names if table in logs[n]}
-            for name, mean in means.items():
-                color = style.COLORS[names.index(name) % len(style.COLORS)]
-                label = name if place == 0 else None
-                ax.plot(mean, place, "o", color=color, label=label)
-            if means:
-                low = min(means, key=lambda name: means[name])
-                ax.annotate(
-                    low,
-                    (means[low], place),
-                    xytext=(-6, 0),
-                    textcoords="offset points",
-                    ha="right",
-                    va="center",
-                    fontsize=style.SMALL_FONT,
-                )
+            low = min(means, key=lambda name: means[name])
+            ax.annotate(
+                low,
+                (means[low], place),
+                xytext=(-6, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                fontsize=style.SMALL_FONT,
+            )
         ax.axvline(0.0, color="0.5", linewidth=0.8)
-        ax.set_yticks(range(len(self.tables)), list(reversed(self.tables)))
+        ax.set_yticks(range(len(tables)), tables)
+        ax.invert_yaxis()
+        # Some models are far off on a table: the axis is linear near to 0 alone.
+        ax.set_xscale("symlog", linthresh=0.2)
         ax.set_xlabel("log ratio of test errors to those of the best tuned rival")
         figure.legend(loc="outside lower center", ncols=3, fontsize=style.SMALL_FONT)
         return figure
