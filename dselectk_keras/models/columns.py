@@ -27,9 +27,9 @@ def as_inputs(model: Any, x: Any) -> Any:
     The encoder of a table reads its columns itself, also from a dict of them.
     """
     is_table = hasattr(x, "iloc")
-    encoder = table_reader(model) if is_table or _has_objects(x) else None
+    encoder = table_reader(model) if is_table or isinstance(x, dict) else None
     if encoder is not None:
-        return encoder.read_table(x)
+        return x if is_read(encoder, x) else encoder.read_table(x)
     wanted = getattr(model, "input", None)
     if not (is_table and isinstance(wanted, dict)):
         return x
@@ -57,14 +57,11 @@ def table_reader(model: Any) -> Any:
     return next((each for each in layers if hasattr(each, "read_table")), None)
 
 
-def _has_objects(x):
-    """Check whether data are a dict with columns of strings, lists or dates."""
-    return isinstance(x, dict) and any(
-        isinstance(each, list)
-        or str(getattr(each, "dtype", "")) in {"object", "string", "str"}
-        or getattr(getattr(each, "dtype", None), "kind", "") in {*"OUSTM"}
-        or "string" in str(getattr(each, "dtype", ""))
-        for each in x.values()
+def is_read(encoder: Any, columns: Any) -> bool:
+    """Check whether columns by name are what the encoder of a table has read."""
+    dtypes = encoder.input_dtypes
+    return isinstance(columns, dict) and all(
+        dtypes[name] in str(getattr(columns.get(name), "dtype", "")) for name in dtypes
     )
 
 

@@ -16,9 +16,10 @@ from dselectk_keras.models.check_labels import (
     check_labels,
     check_shapes,
 )
-from dselectk_keras.models.columns import as_inputs, as_labels
+from dselectk_keras.models.columns import as_inputs, as_labels, table_reader
 from dselectk_keras.models.grouped import by_group, by_name, graph_by_group
 from dselectk_keras.models.label_reader import in_order, make_readers
+from dselectk_keras.models.streams import as_stream
 from dselectk_keras.models.task import as_tasks
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.models.task_metrics import TaskMetrics
@@ -27,6 +28,7 @@ from dselectk_keras.utils import check_keywords
 # Arguments of `compile` that need a loss.
 WITH_LOSS = ("loss_weights", "metrics", "weighted_metrics")
 DATA = ("x", "y", "sample_weight")
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -48,8 +50,10 @@ class MultitaskModel(keras.Model):
     tasks, outputs)`. Labels are a dict, or one array `(samples, tasks)`. Sample weights
     have the same form, or are one array `(samples,)` for all tasks.
 
-    If the inputs have names, `fit`, `evaluate` and `predict` take a data frame that has
-    columns of these names. Missing numbers are NaN, missing strings empty.
+    If the inputs have names, `fit`, `evaluate`, `predict` and steps such as
+    `train_on_batch` take a data frame that has columns of these names. Missing numbers
+    are NaN, missing strings empty. With a `table_encoder`, they also take a dict of raw
+    columns, and streams of both.
 
     `fit` and `evaluate` report `loss`, `task_loss` (without penalties), and
     `{task}_loss` and `{task}_{metric}` for each task; steps, such as
@@ -131,6 +135,8 @@ class MultitaskModel(keras.Model):
         given.update(zip(DATA, data, strict=True))
         if isinstance(held_out := given.get("validation_data"), (tuple, list)):
             given["validation_data"] = self.prepare(*held_out)[: len(held_out)]
+        elif held_out is not None:
+            given["validation_data"] = as_stream(self, held_out)
         # For callbacks that take a sample. Keras would track the arrays in a dict.
         names = {*DATA, "class_weight"}
         if given.get("validation_data") is None:
@@ -148,7 +154,19 @@ class MultitaskModel(keras.Model):
         """Train as `keras.Model.train_on_batch`."""
         given = _arguments("train_on_batch", self, *args, **kwargs)
         self._check_training(given.get("class_weight"))
-        return super().train_on_batch(*args, **kwargs)
+        return super().train_on_batch(**self._read_batch(given))
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate as `keras.Model.test_on_batch`."""
+        given = _arguments("test_on_batch", self, *args, **kwargs)
+        return super().test_on_batch(**self._read_batch(given))
+
+    def _read_batch(self, given):
+        """Convert tables and columns among the arguments of a step."""
+        x, y, weights = (given.get(name) for name in DATA)
+        if self.loss is None and y is not None:
+            y, weights = as_labels(self.tasks, y, weights)
+        return given | dict(zip(DATA, (as_inputs(self, x), y, weights), strict=True))
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `keras.Model.evaluate`, after `check_labels`."""
@@ -161,12 +179,14 @@ class MultitaskModel(keras.Model):
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Predict as `keras.Model.predict`."""
-        found = super().predict(as_inputs(self, x), *args, **kwargs)
+        x = as_stream(self, as_inputs(self, x))
+        found = super().predict(x, *args, **kwargs)
         return by_name(self.readers, found, self.output)
 
     def predict_on_batch(self, x: Any) -> Any:
         """Predict as `keras.Model.predict_on_batch`."""
-        return by_name(self.readers, super().predict_on_batch(x), self.output)
+        found = super().predict_on_batch(as_inputs(self, x))
+        return by_name(self.readers, found, self.output)
 
     def train_step(self, *args: Any) -> Any:
         """Train on a batch, with predictions by group of tasks."""
@@ -197,19 +217,28 @@ class MultitaskModel(keras.Model):
     def export(self, *args: Any, **kwargs: Any) -> Any:
         """Export as `keras.Model.export`, with names of inputs that TensorFlow takes.
 
-        Other characters than letters and digits become `_`, as in `user_id`.
+        Other characters than letters and digits become `_`, as in `user_id`. The
+        SavedModel of a model with a table encoder takes raw columns, with strings. Of
+        dates, it takes what `convert_columns` makes of them.
         """
+        model: Any = self
+        given = _arguments("export", self, *args, **kwargs)
+        is_saved_model = given.get("format", "tf_saved_model") == "tf_saved_model"
+        encoder = table_reader(self)
+        if encoder is not None and is_saved_model and ON_TENSORFLOW:
+            columns = encoder.raw_columns()
+            model = keras.Model(columns.input, self(columns.output))
         specs: dict[str, Any] = {}
-        for tensor in self.inputs:
+        for tensor in model.inputs:
             name = re.sub(r"[^A-Za-z0-9.]", "_", tensor.name)
             name = f"input{name}" if name.startswith("_") else name
             while name in specs:
                 name = f"{name}_"
             specs[name] = keras.InputSpec(tensor.dtype, tensor.shape, name=name)
-        if [*specs] != [tensor.name for tensor in self.inputs]:
-            signature = keras.tree.pack_sequence_as(self.input, [*specs.values()])
-            kwargs = {"input_signature": [signature], **kwargs}
-        return super().export(*args, **kwargs)
+        if [*specs] != [tensor.name for tensor in model.inputs]:
+            signature = keras.tree.pack_sequence_as(model.input, [*specs.values()])
+            given = {"input_signature": [signature], **given}
+        return keras.Model.export(model, **given)
 
     def prepare(
         self,
@@ -228,7 +257,7 @@ class MultitaskModel(keras.Model):
             self._check_training(class_weight)
         if self.loss is None and self.tasks and y is not None:
             y, sample_weight = as_labels(self.tasks, y, sample_weight)
-        x = as_inputs(self, x)
+        x = as_stream(self, as_inputs(self, x))
         self._check(x, y, sample_weight, training)
         return x, y, sample_weight
 

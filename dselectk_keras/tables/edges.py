@@ -1,85 +1,128 @@
 """Edges between which the numbers of a column are encoded."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dselectk_keras.utils import optional_import
 
+# The leaves of a tree: at most, at least, and by the number of rows.
 MOST_LEAVES, FEWEST_LEAVES, ROWS_PER_LEAF = 32, 3, 20
-FEWEST_ROWS, ROWS_OF_LEAF = 5, 250
+# The fewest rows of a leaf: a part of all rows, between two limits.
+FEWEST_ROWS, MOST_FEWEST, ROWS_OF_LEAF = 5, 16, 250
 MOST_ROWS, FOLDS, QUANTILES = 100_000, 3, 16
-TINY = 1e-12
+# A gain must be this multiple of its standard error.
+SURE = 3.0
 
 
-def find_edges(
-    column: np.ndarray, labels: np.ndarray | None = None
-) -> tuple[list[float], float]:
+class Edges(NamedTuple):
+    """The edges of a column.
+
+    Args:
+        edges: A sorted list, which is empty or has three numbers or more.
+        one_hot: Whether numbers are one-hot between edges too.
+        gain: The part of the variance of a target that the edges explain, beyond the
+            number itself, on rows left out: that of the target with the largest one.
+    """
+
+    edges: list[float]
+    one_hot: bool = False
+    gain: float = 0.0
+
+
+def find_edges(column: np.ndarray, labels: np.ndarray | None = None) -> Edges:
     """Find the edges of a column from the rows to train on.
 
-    With labels, they are the thresholds of a small tree for all labels at once, and the
-    least and the largest number. There are none if, by cross-validation, such trees
-    predict no label of rows that they have not seen. Without labels, they are quantiles
-    of the rows, and of the different numbers.
+    Without labels, they are quantiles of the rows, and of the different numbers. With
+    labels, they are the thresholds of a small tree for all labels at once, and the
+    least and the largest number. Three linear models are compared by cross-validation:
+    of the number, of its piecewise-linear encoding, and of its one-hot encoding. If the
+    second is not better than the first for any target, there are no edges. If the third
+    is better than the second, as for numbers that many rows share, both are used.
 
     Args:
         column: The numbers `(rows,)`. Missing ones are NaN.
         labels: Standardized labels `(rows, targets)`. Missing ones are NaN.
-
-    Returns:
-        A sorted list, which is empty or has two edges or more, and the part of the
-        variance that the trees explain, of the target with the largest one.
     """
     known = np.isfinite(column)
     x = column[known].astype("float64")
     values = np.unique(x)
     if len(values) < 3:
-        return [], 0.0
+        return Edges([])
     if labels is None:
         parts = np.linspace(0, 1, QUANTILES + 1)
-        found = (np.quantile(each, parts, method="nearest") for each in (x, values))
-        return _different(np.concatenate([*found])), 1.0
-    inner, gain = _thresholds(x, labels[known])
-    edges = _different(np.r_[values[0], inner, values[-1]]) if gain > 0 else []
-    return edges if len(edges) > 2 else [], gain
+        found = [np.quantile(each, parts, method="nearest") for each in (x, values)]
+        edges = _different(np.concatenate(found))
+        return Edges(edges.tolist() if len(edges) > 2 else [])
+    order = np.random.default_rng(0).permutation(len(x))[:MOST_ROWS]
+    return _from_trees(x[order], labels[known][order])
 
 
 def _different(edges):
     """Edges that differ in float32."""
-    return np.unique(np.float32(edges)).astype("float64").tolist()
+    return np.unique(np.float32(edges)).astype("float64")
 
 
-def _thresholds(x, labels):
-    """The thresholds of a tree, and the gain from such trees on rows left out."""
-    trees = optional_import("sklearn.tree", extra="tables", purpose="a tree")
-    order = np.random.default_rng(0).permutation(len(x))[:MOST_ROWS]
-    x, labels = x[order, None], labels[order]
+def _from_trees(x, labels):
+    """Compare the encodings on each third of the rows, and find edges of all."""
+    errors = np.zeros((3, *labels.shape))
     present, n = ~np.isnan(labels), len(x)
     # A label that is missing counts as the mean of its target.
     filled = np.where(present, labels, 0.0)
-    leaves = max(FEWEST_LEAVES, min(MOST_LEAVES, n // ROWS_PER_LEAF))
-    least = max(FEWEST_ROWS, n // ROWS_OF_LEAF)
+    if n < FOLDS * FEWEST_ROWS:
+        return Edges([])
+    for fold in range(FOLDS):
+        rows = np.arange(n) % FOLDS == fold
+        edges = _thresholds(x[~rows], filled[~rows])
+        for which, features in enumerate(_encodings(x, edges)):
+            found = _linear(features[~rows], filled[~rows], features[rows])
+            errors[which, rows] = present[rows] * (filled[rows] - found) ** 2
+    gain, error = _gains(errors[0] - errors[1], present)
+    edges = _thresholds(x, filled)
+    if not (gain > SURE * error).any() or len(edges) < 3:
+        return Edges([])
+    step, step_error = _gains(errors[1] - errors[2], present)
+    one_hot = bool((step > SURE * step_error).any())
+    return Edges(edges.tolist(), one_hot, float(gain.max()))
 
-    def fit(rows):
-        tree = trees.DecisionTreeRegressor(
-            max_leaf_nodes=leaves, min_samples_leaf=least, random_state=0
-        )
-        return tree.fit(x[rows], filled[rows])
 
-    fold = np.arange(n) % FOLDS
-    before, after = np.zeros((2, labels.shape[1]))
-    for each in range(FOLDS):
-        rows, others = fold == each, fold != each
-        found = fit(others).predict(x[rows]).reshape(filled[rows].shape)
-        error = present[rows] * (filled[rows] - found) ** 2
-        after += error.sum(axis=0)
-        mean = filled[others].mean(axis=0)
-        before += (present[rows] * (filled[rows] - mean) ** 2).sum(axis=0)
-    gain = float((1 - after / np.maximum(before, TINY)).max())
-    if gain <= 0:
-        return np.empty(0), gain
-    tree = fit(slice(None)).tree_
-    return tree.threshold[tree.feature >= 0], gain
+def _gains(better, present):
+    """The mean gain of each target over its labels, and the standard error."""
+    count = np.maximum(present.sum(axis=0), 1)
+    mean = better.sum(axis=0) / count
+    spread = (present * (better - mean) ** 2).sum(axis=0) / count
+    return mean, np.sqrt(spread / count)
+
+
+def _thresholds(x, labels):
+    """The thresholds of a tree, between the least and the largest number."""
+    trees = optional_import("sklearn.tree", extra="tables", purpose="a tree")
+    n = len(x)
+    found = trees.DecisionTreeRegressor(
+        max_leaf_nodes=max(FEWEST_LEAVES, min(MOST_LEAVES, n // ROWS_PER_LEAF)),
+        min_samples_leaf=max(FEWEST_ROWS, min(MOST_FEWEST, n // ROWS_OF_LEAF)),
+        random_state=0,
+    )
+    tree = found.fit(x[:, None], labels).tree_
+    inner = tree.threshold[tree.feature >= 0]
+    return _different(np.r_[x.min(), inner, x.max()])
+
+
+def _encodings(x, edges):
+    """The number; with its piecewise-linear encoding; and with the one-hot one too."""
+    scaled = ((x - x.mean()) / (x.std() or 1.0))[:, None]
+    linear = np.clip((x[:, None] - edges[:-1]) / np.diff(edges), 0, 1)
+    bins = np.searchsorted(edges[1:-1], x, side="right")
+    one_hot = bins[:, None] == np.arange(len(edges) - 1)
+    both = np.concatenate([scaled, linear], axis=1)
+    return scaled, both, np.concatenate([both, one_hot], axis=1)
+
+
+def _linear(x, labels, new):
+    """Predict labels of new rows by a linear model with a small penalty."""
+    x, new = (np.c_[each, np.ones(len(each))] for each in (x, new))
+    products = x.T @ x + np.eye(x.shape[1])
+    return new @ np.linalg.solve(products, x.T @ labels)
 
 
 def standardized_labels(targets: Any, frame: Any) -> np.ndarray:
@@ -94,8 +137,7 @@ def standardized_labels(targets: Any, frame: Any) -> np.ndarray:
         labels = target.encode(frame[target.name]).astype("float64")
         if target.kind == "classes":
             hot = labels[:, None] == np.arange(len(target.classes))
-            hot = np.where(np.isnan(labels)[:, None], np.nan, hot)
-            parts.extend(hot.T)
+            parts.extend(np.where(np.isnan(labels)[:, None], np.nan, hot).T)
         else:
             parts.append(labels)
     found = np.stack(parts, axis=1)

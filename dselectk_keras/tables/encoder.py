@@ -19,7 +19,7 @@ from dselectk_keras.tables.edges import find_edges, standardized_labels
 from dselectk_keras.tables.targets import find_targets
 from dselectk_keras.utils import Configured, check_choice, check_count
 
-BINS = "none", "linear", "both"
+BINS = "auto", "linear", "both", "none"
 # How far from the mean a number may be, in standard deviations.
 FARTHEST = 10.0
 # The ids of strings that are missing, or padding, and of those that are not known.
@@ -50,7 +50,7 @@ class TableEncoder(Configured, keras.Layer):
 
     for $j = 1, \dots, m$. The first is at most 10 from 0. All but the second are 0 if x
     is missing, and the second is left out of columns without gaps in the rows to train
-    on. There are no last ones unless `bins="both"`.
+    on. The last ones are only those of columns with `one_hot`.
 
     Strings are ids: 0 is missing, 1 is unknown, and the others are known. A column of
     few strings is one-hot, one of many has an embedding, and a list has the mean of the
@@ -58,11 +58,10 @@ class TableEncoder(Configured, keras.Layer):
 
     Args:
         columns: A list of a dict per column, with its `name`, and `mean`, `deviation`,
-            `offset`, `has_gaps` and `edges` of numbers; `values`, `has_gaps` and
+            `offset`, `has_gaps`, `edges` and `one_hot` of numbers; `values`, `has_gaps` and
             `has_others` of strings; `values` of lists, with `is_list`; or `hashed`, the
             number of embeddings of hashed strings.
         kinds: The kinds of all columns of the table (see `column_kinds`).
-        bins: `"none"`, `"linear"` or `"both"`: which of the last two numbers there are.
         max_items: The number of items of a list that are read, the last ones.
         **kwargs: `name` and the other arguments of `keras.Layer`.
 
@@ -75,14 +74,12 @@ class TableEncoder(Configured, keras.Layer):
         self,
         columns: Any,
         kinds: Mapping[str, str],
-        bins: str = "linear",
         max_items: int = 20,
         **kwargs: Any,
     ):
         super().__init__(**{"dtype": "float32", **kwargs})
-        check_choice("bins", bins, BINS)
         self.columns, self.kinds = [dict(each) for each in columns], dict(kinds)
-        self.bins, self.max_items = bins, max_items
+        self.max_items = max_items
         self._numbers = [each for each in self.columns if "mean" in each]
         strings = [each for each in self.columns if "mean" not in each]
         self._slots = [each for each in strings if _is_one_hot(each)]
@@ -107,8 +104,10 @@ class TableEncoder(Configured, keras.Layer):
         self._of_edge = columns.astype("int32")
         self._low, self._width = low.astype("float32"), (high - low).astype("float32")
         # A number beyond the last edges is in the last bins.
-        self._from = np.where(first, -np.inf, low).astype("float32")
-        self._to = np.where(last, np.inf, high).astype("float32")
+        hot = [self._numbers[i]["one_hot"] for i in self._of_edge]
+        self._one_hot = np.flatnonzero(hot).astype("int32")
+        self._from = np.where(first, -np.inf, low).astype("float32")[self._one_hot]
+        self._to = np.where(last, np.inf, high).astype("float32")[self._one_hot]
 
     def _arrange_slots(self):
         """The columns and ids of all slots of one-hot strings."""
@@ -124,11 +123,16 @@ class TableEncoder(Configured, keras.Layer):
         """An input for each column, by name."""
         return {each["name"]: self._input(each) for each in self.columns}
 
-    def _input(self, column):
-        if "mean" in column:
-            return keras.Input((1,), dtype="float32", name=column["name"])
-        shape = (self.max_items,) if column.get("is_list") else ()
-        return keras.Input(shape, dtype="int32", name=column["name"])
+    @property
+    def input_dtypes(self) -> dict[str, str]:
+        """The dtype of each input, by name."""
+        return {x["name"]: ("int32", "float32")["mean" in x] for x in self.columns}
+
+    def _input(self, column, dtype=None):
+        shape = (1,) if "mean" in column else ()
+        shape = (self.max_items,) if column.get("is_list") else shape
+        dtype = dtype or self.input_dtypes[column["name"]]
+        return keras.Input(shape, dtype=dtype, name=column["name"])
 
     def build(self, input_shape: Any) -> None:
         """Create the embeddings of all columns that have some, one after the other."""
@@ -167,13 +171,14 @@ class TableEncoder(Configured, keras.Layer):
         parts = [ops.where(missing, 0.0, scaled)]
         if len(self._gaps):
             parts.append(ops.cast(ops.take(missing, self._gaps, axis=1), "float32"))
-        if self.bins != "none" and len(self._of_edge):
+        if len(self._of_edge):
             own = ops.take(x, self._of_edge, axis=1)
             known = ops.take(ops.logical_not(missing), self._of_edge, axis=1)
             known = ops.cast(known, "float32")
             linear = ops.clip((own - self._low) / self._width, 0.0, 1.0)
             parts.append(linear * known)
-            if self.bins == "both":
+            if len(self._one_hot):
+                own, known = (ops.take(y, self._one_hot, axis=1) for y in (own, known))
                 inside = ops.logical_and(own >= self._from, own < self._to)
                 parts.append(ops.cast(inside, "float32") * known)
         return parts
@@ -181,8 +186,24 @@ class TableEncoder(Configured, keras.Layer):
     def compute_output_shape(self, input_shape: Any) -> tuple:
         """Compute the shape of the features."""
         width = len(self._numbers) + len(self._gaps)
-        width += len(self._of_edge) * BINS.index(self.bins) + len(self._of_slot)
+        width += len(self._of_edge) + len(self._one_hot) + len(self._of_slot)
         return (None, width + len(self._embedded) * UNITS)
+
+    def raw_columns(self) -> keras.Model:
+        """Build a model from raw columns to the inputs, on TensorFlow, for serving."""
+        inputs, found = {}, {}
+        for each in self.columns:
+            name = each["name"]
+            if "mean" not in each:
+                inputs[name] = self._input(each, "string")
+                found[name] = _look_up(each)(inputs[name])
+            elif each["offset"]:
+                inputs[name] = self._input(each, "float64")
+                found[name] = Shift(float(each["offset"]))(inputs[name])
+            else:
+                inputs[name] = self._input(each)
+                found[name] = ops.identity(inputs[name])
+        return keras.Model(inputs, found, name="raw_columns")
 
     def read_table(self, frame: Any) -> dict[str, np.ndarray]:
         """Read a table, or a dict of columns, as the inputs of the model, by name.
@@ -267,11 +288,54 @@ def hash_factors() -> np.ndarray:
     ) + np.uint64(1)
 
 
+def _look_up(column):
+    """A layer of TensorFlow from strings to the ids of `_ids`."""
+    if "hashed" in column:
+        return HashStrings(column["hashed"], dtype="int32")
+    return keras.layers.StringLookup(vocabulary=column["values"], mask_token="")
+
+
+class HashStrings(keras.Layer):
+    """Hashes strings as `hash_strings` does, on TensorFlow."""
+
+    def __init__(self, bins: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.bins = bins
+
+    def call(self, strings):
+        """Compute the ids: 0 of an empty string."""
+        import tensorflow as tf
+
+        codes = tf.io.decode_raw(strings, tf.uint8, fixed_length=HASHED_BYTES)
+        factors = tf.constant(hash_factors().view("int64"))
+        sums = tf.reduce_sum(tf.cast(codes, tf.int64) * factors, axis=-1)
+        shift = tf.constant(33, tf.uint64)
+        high = tf.bitwise.right_shift(tf.bitcast(sums, tf.uint64), shift)
+        ids = FIRST + tf.cast(high, tf.int64) % self.bins
+        return tf.cast(tf.where(strings == "", tf.zeros_like(ids), ids), tf.int32)
+
+    def compute_output_spec(self, strings):
+        """The ids have the shape of the strings."""
+        return keras.KerasTensor(strings.shape, "int32")
+
+
+class Shift(keras.Layer):
+    """Subtracts a number in float64, of which float32 keeps the difference."""
+
+    def __init__(self, offset: float):
+        super().__init__(dtype="float64")
+        self.offset = offset
+
+    def call(self, x):
+        """Compute the difference."""
+        return ops.cast(x - self.offset, "float32")
+
+
 def table_encoder(
     frame: Any,
     labels: Any = None,
     hashed: Mapping[str, int] | None = None,
-    bins: str = "linear",
+    bins: str = "auto",
     max_items: int = 20,
 ) -> keras.Model:
     r"""Build a model from the columns of a table to features.
@@ -295,8 +359,9 @@ def table_encoder(
             which scikit-learn is needed. `None`: the edges are quantiles.
         hashed: For columns of ids with too many values for a look-up: a dict from their
             names to numbers of embeddings. Ids may share one.
-        bins: `"linear"`: numbers are piecewise linear between edges. With `"both"`,
-            they are one-hot too, with `"none"`, neither.
+        bins: How numbers are encoded between edges: `"linear"`, or `"both"`, one-hot
+            too, or `"none"`. With `"auto"`, `"both"` are used for the columns for which
+            `find_edges` says so.
         max_items: The number of items of a list that are read, the last ones.
 
     Returns:
@@ -309,6 +374,7 @@ def table_encoder(
         (None, 3)
     """
     check_count("max_items", max_items, minimum=2)
+    check_choice("bins", bins, BINS)
     hashed = dict(hashed or {})
     kinds = column_kinds(frame, hashed)
     for line in describe_columns(frame, kinds):
@@ -325,24 +391,25 @@ def table_encoder(
         numbers = standardized_labels(targets, labels)
     columns = [_column(name, converted[name], hashed, numbers) for name in converted]
     columns = [each for each in columns if each]
-    _limit_edges(columns, len(frame) // 2)
+    _limit_edges(columns, len(frame) // 2, bins)
     if not columns:
         raise ValueError(
             "The table must have a column that differs between the rows to train on. "
             f"Received: {len(kinds)} columns, of which none does."
         )
-    layer = TableEncoder(columns, kinds, bins, max_items, name="table_encoder")
+    layer = TableEncoder(columns, kinds, max_items, name="table_encoder")
     inputs = layer.make_inputs()
     return keras.Model(inputs, layer(inputs), name="encoder")
 
 
-def _limit_edges(columns, most):
+def _limit_edges(columns, most, bins):
     """Keep the edges of the columns that explain most, up to a number of them."""
+    most *= bins != "none"
     numbers = [each for each in columns if "gain" in each]
     for each in sorted(numbers, key=lambda each: -each.pop("gain")):
         most -= len(each["edges"])
-        if most < 0:
-            each["edges"] = []
+        each["edges"] = each["edges"] if most >= 0 else []
+        each["one_hot"] = each["one_hot"] if bins == "auto" else bins == "both"
 
 
 def _column(name, column, hashed, labels):
@@ -377,6 +444,11 @@ def _number(name, column, known, has_gaps, labels):
     mean, deviation = float(np.nanmean(shifted)), float((known - offset).std())
     if not deviation > 0:
         deviation = 1.0
-    edges, gain = find_edges(shifted, labels)
+    edges, one_hot, gain = find_edges(shifted, labels)
     found = {"name": name, "mean": mean, "deviation": deviation, "offset": offset}
-    return found | {"has_gaps": has_gaps, "edges": edges, "gain": gain}
+    return found | {
+        "has_gaps": has_gaps,
+        "edges": edges,
+        "one_hot": one_hot,
+        "gain": gain,
+    }

@@ -22,7 +22,8 @@ from dselectk_keras.tables.targets import Target, find_targets
 
 # The file in the archive of a model that says what its targets mean.
 STATE = "table_model.json"
-HELD_OUT, MOST_HELD_OUT = 0.15, 10_000
+# Each member holds out one of so many parts of the rows.
+FOLDS = 7
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Settings:
 
     units: Sequence[int] = (128, 128)
     dropout: float = 0.1
-    bins: str = "linear"
+    bins: str = "auto"
     learning_rate: float = 0.002
     weight_decay: float = 0.02
     batch_size: int | None = None
@@ -75,7 +76,8 @@ class TableModel:
     Attributes:
         model: The `MultitaskModel`, which takes tables, and predicts probabilities, and
             numbers in the units of the labels.
-        targets: A list of `Target`, which say what the labels mean.
+        targets_: A list of `Target`, which say what the labels mean.
+        loss_: The validation loss, 1 for a constant prediction.
         classes_: A dict from the names of targets that have classes to arrays of them.
 
     Example:
@@ -157,36 +159,34 @@ class TableModel:
         Returns:
             The `TableModel`.
         """
-        columns, labels = split_targets(frame, targets)
-        if validation is None:
-            held_out = rows_to_hold_out(labels, self.seed)
-            parts = columns[~held_out], labels[~held_out]
-            held_out = columns[held_out], labels[held_out]
-        else:
-            parts = columns, labels
+        parts = columns, labels = split_targets(frame, targets)
+        self.targets_ = find_targets(labels, [*labels.columns])
+        settings = Settings(**(self.settings or {})).for_rows(len(labels))
+        if validation is not None:
             pair = validation if isinstance(validation, tuple) else (validation, None)
             own = [*labels.columns] if pair[1] is None else pair[1]
-            held_out = split_targets(pair[0], own)
-        self.targets = find_targets(parts[1], [*labels.columns])
-        settings = Settings(**(self.settings or {})).for_rows(len(parts[0]))
+            validation = split_targets(pair[0], own)
         keras.utils.set_random_seed(self.seed)
-        self.model, self.loss_ = self._train(settings, parts, held_out, callbacks)
+        self.model, self.loss_ = self._train(settings, parts, validation, callbacks)
         return self
 
-    def _train(self, settings, parts, held_out, callbacks):
+    def _train(self, settings, parts, validation, callbacks):
         """Train a model with these settings; return it, and its validation loss."""
         encoder = table_encoder(*parts, hashed=self.hashed, bins=settings.bins)
-        networks = Networks(self.targets, parts[1], settings)
+        networks = Networks(self.targets_, parts[1], settings)
         if self.build is None:
             networks.build_members(encoder, self.members)
         else:
             networks.build_by(self.build, encoder)
-        return networks.fit(parts, held_out, callbacks, self.verbose)
+        if validation is None:
+            folds = folds_of(parts[1], max(FOLDS, networks.members), self.seed)
+            validation = folds[:, None] == np.arange(networks.members)
+        return networks.fit(parts, validation, callbacks, self.verbose)
 
     @property
     def classes_(self) -> dict[str, np.ndarray]:
         """The classes of each target that has some."""
-        return {x.name: np.array(x.classes) for x in self.targets if x.classes}
+        return {x.name: np.array(x.classes) for x in self.targets_ if x.classes}
 
     def predict(self, frame: Any) -> Any:
         """Predict labels: numbers in the units of the labels, or the likeliest class.
@@ -196,7 +196,7 @@ class TableModel:
         """
         found = self._predictions(frame)
         columns = {}
-        for target in self.targets:
+        for target in self.targets_:
             values = found[target.name]
             if target.kind != "number":
                 values = _as_values(target)[np.argmax(values, axis=1)]
@@ -212,7 +212,7 @@ class TableModel:
         pd, found = import_pandas(), self._predictions(frame)
         return {
             x.name: pd.DataFrame(found[x.name], frame.index, [*x.classes])
-            for x in self.targets
+            for x in self.targets_
             if x.classes
         }
 
@@ -225,7 +225,7 @@ class TableModel:
             )
         predicted = self.model.predict(frame, batch_size=4096, verbose=0)
         found = {}
-        for target in self.targets:
+        for target in self.targets_:
             values = np.asarray(predicted[plain_name(target.name)], "float64")
             if target.kind == "number":
                 values = values[:, 0]
@@ -246,12 +246,12 @@ class TableModel:
             `auc` (of two), `log_loss` and `accuracy`; of numbers `rmse` and `r2`; and
             `explained`, the part of the variance, or of the entropy, that is explained.
         """
-        names = [target.name for target in self.targets]
+        names = [target.name for target in self.targets_]
         columns, labels = split_targets(frame, names if targets is None else targets)
         found = self._predictions(columns)
         rows = [
             scores_of(each, each.encode(labels[each.name]), found[each.name])
-            for each in self.targets
+            for each in self.targets_
         ]
         return import_pandas().DataFrame(rows, index=names)
 
@@ -262,7 +262,7 @@ class TableModel:
     def save(self, path: Any) -> None:
         """Save the model and what its targets mean in one file, `.keras`."""
         params = {**self.get_params(), "build": None}
-        targets = [dataclasses.asdict(target) for target in self.targets]
+        targets = [dataclasses.asdict(target) for target in self.targets_]
         text = json.dumps({"params": params, "targets": targets}, default=_plain)
         self.model.save(path)
         with zipfile.ZipFile(path, "a") as file:
@@ -280,7 +280,7 @@ class TableModel:
             state = json.loads(file.read(STATE))
         found = cls(**state["params"])
         found.model = keras.saving.load_model(path)
-        found.targets = [
+        found.targets_ = [
             Target(**{**each, "classes": tuple(each["classes"])})
             for each in state["targets"]
         ]
@@ -319,11 +319,11 @@ def split_targets(frame: Any, targets: Any) -> tuple:
     return frame.drop(columns=names), frame[names]
 
 
-def rows_to_hold_out(labels: Any, seed: int) -> np.ndarray:
-    """Draw the rows to validate on, with as many of each class as among all rows.
+def folds_of(labels: Any, number: int, seed: int) -> np.ndarray:
+    """Part rows into folds, each with as many of each class as among all rows.
 
     Returns:
-        A boolean per row.
+        The fold of each row.
     """
     pd, n = import_pandas(), len(labels)
     few = [name for name in labels if labels[name].nunique() <= max(2, n // 50)]
@@ -331,12 +331,9 @@ def rows_to_hold_out(labels: Any, seed: int) -> np.ndarray:
     # Rows with the same labels follow each other, the rarest labels first.
     codes = [pd.factorize(labels[name])[0] for name in few]
     codes.sort(key=lambda each: np.bincount(each + 1)[np.unique(each + 1)].min())
-    order = np.lexsort([rng.random(n), *codes[::-1]])
-    part = min(HELD_OUT, MOST_HELD_OUT / n)
-    places = np.floor((np.arange(n) + rng.random()) * part)
-    held_out = np.zeros(n, bool)
-    held_out[order[np.diff(places, prepend=places[0]) > 0]] = True
-    return held_out
+    folds = np.empty(n, "int64")
+    folds[np.lexsort([rng.random(n), *codes[::-1]])] = np.arange(n) % number
+    return folds
 
 
 class Networks:
@@ -351,15 +348,11 @@ class Networks:
     def __init__(self, targets, labels, settings):
         self.targets, self.settings = targets, settings
         self.names = [plain_name(target.name) for target in targets]
-        encoded = self.encode(labels)
-        known = ~np.isnan(encoded)
-        # A constant prediction has the loss 1 for each target, with all its labels.
-        baselines = [
-            baseline(target, column[~np.isnan(column)])
-            for target, column in zip(targets, encoded.T, strict=True)
+        # A constant prediction has the loss 1.
+        self.weights = [
+            1 / baseline(target, column[~np.isnan(column)]) / len(targets)
+            for target, column in zip(targets, self.encode(labels).T, strict=True)
         ]
-        self.baselines = np.array(baselines)
-        self.weights = 1 / (self.baselines * known.mean(axis=0) * len(targets))
 
     def encode(self, labels):
         """Labels `(rows, targets)`, numbers standardized."""
@@ -396,7 +389,9 @@ class Networks:
             x = keras.layers.Dropout(settings.dropout)(x)
         x = ops.repeat(x, len(self.targets), axis=1)
         outputs = add_towers(x, tasks, stacked=False)
-        self.trained = MultitaskModel(encoder.input, outputs, tasks=tasks)
+        self.trained = MultitaskModel(
+            encoder.input, outputs, tasks=tasks, label_average="labels"
+        )
         self.model = self.in_units_of_labels(
             {
                 name: _mean([outputs[f"{m}_{name}"] for m in range(members)])
@@ -424,8 +419,12 @@ class Networks:
         tasks = [target.task for target in self.targets]
         return MultitaskModel(self.trained.input, found, tasks=tasks)
 
-    def fit(self, parts, held_out, callbacks, verbose):
-        """Train up to the best epoch; return the model, and its validation loss."""
+    def fit(self, parts, validation, callbacks, verbose):
+        """Train up to the best epoch; return the model, and its validation loss.
+
+        To validate, there is a pair of tables; or an array `(rows, members)` says which
+        rows each member holds out.
+        """
         settings, (frame, labels) = self.settings, parts
         steps = settings.epochs * math.ceil(len(frame) / settings.batch_size)
         rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, steps)
@@ -434,86 +433,56 @@ class Networks:
         )
         x = self.trained.prepare(frame)[0]
         y = np.tile(self.encode(labels), (1, self.members))
-        best = KeepBest(self, held_out, verbose)
-        self.trained.fit(
+        if isinstance(validation, tuple):
+            own = self.trained.prepare(validation[0])[0]
+            held_out = own, np.tile(self.encode(validation[1]), (1, self.members))
+        else:
+            held = np.repeat(validation, len(self.targets), axis=1)
+            rows = validation.any(axis=1)
+            own = keras.tree.map_structure(lambda array: array[rows], x)
+            held_out = own, np.where(held, y, np.nan)[rows]
+            y = np.where(held, np.nan, y)
+        stopping = keras.callbacks.EarlyStopping(
+            "val_task_loss",
+            mode="min",
+            patience=max(3, settings.epochs // 4),
+            restore_best_weights=True,
+        )
+        history = self.trained.fit(
             x,
             y,
+            validation_data=held_out,
             batch_size=settings.batch_size,
             epochs=settings.epochs,
-            callbacks=[*callbacks, best],
+            validation_batch_size=4096,
+            callbacks=[*callbacks, stopping, *[Progress()] * bool(verbose)],
             verbose=0,
         )
-        return self.model, best.loss
+        return self.model, min(history.history["val_task_loss"])
 
 
 def _mean(tensors):
     return keras.layers.Average(dtype="float32")(tensors)
 
 
-class KeepBest(keras.callbacks.Callback):
-    """Keeps the weights of the epoch with the lowest validation loss, and ends early.
+class Progress(keras.callbacks.Callback):
+    """Prints a line per epoch."""
 
-    The loss is that of the mean of the networks: the mean over the targets of their
-    losses, each divided by that of a constant.
-    """
-
-    def __init__(self, networks, held_out, verbose):
-        super().__init__()
-        self.networks, self.verbose = networks, verbose
-        frame, labels = held_out
-        self.x = networks.trained.prepare(frame)[0]
-        self.labels = [x.encode(labels[x.name]) for x in networks.targets]
-        self.loss, self.epoch, self.weights = math.inf, 0, None
-        self.patience = max(3, networks.settings.epochs // 4)
+    def on_train_begin(self, logs=None):
+        """Begin to count the seconds."""
         self.begin = time.monotonic()
 
     def on_epoch_end(self, epoch, logs=None):
-        """Compute the loss, and keep the weights if it is the lowest."""
-        networks, losses = self.networks, []
-        found = networks.model.predict(self.x, batch_size=4096, verbose=0)
-        for target, name, labels, base in zip(
-            networks.targets,
-            networks.names,
-            self.labels,
-            networks.baselines,
-            strict=True,
-        ):
-            scores = scores_of(target, labels, predictions_of(target, found[name]))
-            if scores["labels"]:
-                loss = scores.get("log_loss", scores.get("rmse", 0.0) ** 2)
-                unit = target.deviation**2 if target.kind == "number" else 1.0
-                losses.append(loss / unit / base)
-        loss = float(np.mean(losses)) if losses else -epoch
-        if self.verbose:
-            seconds = time.monotonic() - self.begin
-            print(  # noqa: T201
-                f"Epoch {epoch + 1} of at most {self.params['epochs']}, {seconds:.0f} "
-                f"seconds: {loss:.4f} of the validation loss of a constant."
-            )
-        if loss < self.loss:
-            self.loss, self.epoch = loss, epoch
-            self.weights = self.model.get_weights()
-        elif epoch - self.epoch >= self.patience:
-            self.model.stop_training = True
-
-    def on_train_end(self, logs=None):
-        """Restore the weights."""
-        if self.weights is not None:
-            self.model.set_weights(self.weights)
-
-
-def predictions_of(target: Target, outputs: Any) -> np.ndarray:
-    """Numbers `(rows,)`, or probabilities `(rows, classes)`, of outputs of a model."""
-    values = np.asarray(outputs, "float64")
-    if target.kind == "number":
-        return values[:, 0]
-    if target.kind == "binary":
-        return np.concatenate([1 - values, values], axis=1)
-    return values
+        """Print the loss in units of that of a constant."""
+        print(  # noqa: T201
+            f"Epoch {epoch + 1} of at most {self.params['epochs']}, "
+            f"{time.monotonic() - self.begin:.0f} seconds: {logs['val_task_loss']:.4f} "
+            "of the validation loss of a constant."
+        )
 
 
 def baseline(target: Target, labels: np.ndarray) -> float:
-    """The loss of a constant: the entropy of classes, and 1 for standardized numbers."""
+    """The loss of a constant: 1 for standardized numbers, and the entropy of classes."""
     if target.kind == "number":
         return 1.0
     counts = np.unique(labels, return_counts=True)[1]

@@ -1,0 +1,92 @@
+"""Batches of tables, or of raw columns, as inputs of a model with a table encoder."""
+
+import types
+from typing import Any
+
+import keras
+
+from dselectk_keras.models.columns import as_inputs, as_labels, is_read, table_reader
+
+
+def as_stream(model: Any, x: Any) -> Any:
+    """Read the batches of a stream for a model that reads tables; else keep `x`.
+
+    A stream is a `keras.utils.PyDataset`, a `tf.data.Dataset`, a generator, or a
+    PyTorch `DataLoader`. In its batches, `x` is a table of pandas, or a dict of
+    columns.
+    """
+    encoder = table_reader(model)
+    if encoder is None:
+        return x
+    if isinstance(x, keras.utils.PyDataset):
+        return _ReadDataset(model, x)
+    if isinstance(x, types.GeneratorType):
+        return (_read(model, batch) for batch in x)
+    if hasattr(x, "element_spec"):  # A `tf.data.Dataset`.
+        spec = x.element_spec
+        columns = spec[0] if isinstance(spec, tuple) else spec
+        return x if is_read(encoder, columns) else x.map(_in_graph(encoder))
+    if hasattr(x, "batch_sampler"):
+        return _ReadLoader(model, x)
+    return x
+
+
+def _read(model, batch):
+    """Read the columns and the labels of a batch."""
+    x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
+    if model.loss is None and y is not None:
+        y, weights = as_labels(model.tasks, y, weights)
+    return keras.utils.pack_x_y_sample_weight(as_inputs(model, x), y, weights)
+
+
+def _in_graph(encoder):
+    """A function that reads the columns of a batch of tensors, on TensorFlow."""
+    columns = encoder.raw_columns()
+
+    def read(x, *others):
+        x = columns({name: x[name] for name in columns.input})
+        return (x, *others) if others else x
+
+    return read
+
+
+class _ReadDataset(keras.utils.PyDataset):
+    """Reads the batches of another `PyDataset`."""
+
+    def __init__(self, model, data):
+        super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)
+        self.model, self.data = model, data
+
+    def __getitem__(self, index):
+        return _read(self.model, self.data[index])
+
+    @property
+    def num_batches(self):
+        return self.data.num_batches
+
+    def on_epoch_begin(self):
+        self.data.on_epoch_begin()
+
+    def on_epoch_end(self):
+        self.data.on_epoch_end()
+
+
+class _ReadLoader(keras.utils.PyDataset):
+    """Reads the batches of a `DataLoader`, in its order."""
+
+    def __init__(self, model, loader):
+        super().__init__()
+        self.model, self.loader = model, loader
+        self.batches = None
+
+    def __getitem__(self, index):
+        if self.batches is None:
+            self.batches = iter(self.loader)
+        return _read(self.model, next(self.batches))
+
+    @property
+    def num_batches(self):
+        return len(self.loader)
+
+    def on_epoch_end(self):
+        self.batches = None
