@@ -28,6 +28,7 @@ SHOWN = {
     "extra trees, tuned": (TUNED, EXTRA),
     "linear model, tuned": (TUNED, LINEAR),
 }
+TICKS = -1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 1.0, 2.0
 HEADS = (
     "model | log ratio: | without its best table: | tables won: | highest | processor, "
     "s:"
@@ -188,7 +189,9 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
         figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.6)
         logs = {name: self.logs(results, *own) for name, own in self.compared.items()}
         names = [name for name in logs if logs[name]]
-        tables = [table for table in self.tables if any(table in logs[n] for n in names)]
+        tables = [
+            table for table in self.tables if any(table in logs[n] for n in names)
+        ]
         for number, name in enumerate(names):
             places = [tables.index(table) for table in logs[name]]
             means = [values.mean() for values in logs[name].values()]
@@ -200,10 +203,8 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
             low = min(means, key=lambda name: means[name])
             ax.annotate(
                 low,
-                (means[low], place),
-                xytext=(-6, 0),
-                textcoords="offset points",
-                ha="right",
+                (1.02, place),
+                xycoords=("axes fraction", "data"),
                 va="center",
                 fontsize=style.SMALL_FONT,
             )
@@ -212,6 +213,10 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
         ax.invert_yaxis()
         # Some models are far off on a table: the axis is linear near to 0 alone.
         ax.set_xscale("symlog", linthresh=0.2)
+        low, high = ax.get_xlim()
+        ticks = [tick for tick in TICKS if low <= tick <= high]
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+        ax.minorticks_off()
         ax.set_xlabel("log ratio of test errors to those of the best tuned rival")
         figure.legend(loc="outside lower center", ncols=3, fontsize=style.SMALL_FONT)
         return figure
