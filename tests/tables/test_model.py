@@ -19,7 +19,7 @@ from dselectk_keras.tables.model import (
 from dselectk_keras.tables.scores import area_under_curve, scores_of
 
 TARGETS = ["price", "sold", "kind"]
-QUICK = {"epochs": 3, "units": (16,), "learning_rate": 0.01, "batch_size": 32}
+QUICK = {"epochs": 3, "units": [16], "learning_rate": 0.01, "batch_size": 32}
 
 
 def make_table(rows=240):
@@ -180,5 +180,5 @@ test_what_it_cannot_do_is_refused = refusals(
 def test_other_files_are_refused(tmp_path):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
     model.save(tmp_path / "other.keras")
-    with pytest.raises(ValueError, match="must be one of `TableModel.save`"):
+    with pytest.raises(ValueError, match=r"must be one of `TableModel\.save`"):
         TableModel.load(tmp_path / "other.keras")
