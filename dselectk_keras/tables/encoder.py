@@ -205,7 +205,7 @@ class TableEncoder(Configured, keras.Layer):
                 found[name] = Shift(float(each["offset"]))(inputs[name])
             else:
                 inputs[name] = self._input(each)
-                found[name] = ops.identity(inputs[name])
+                found[name] = keras.layers.Identity()(inputs[name])
         return keras.Model(inputs, found, name="raw_columns")
 
     def read_table(self, frame: Any) -> dict[str, np.ndarray]:
@@ -267,6 +267,7 @@ def _ids(column, values):
     if "hashed" in column:
         found = FIRST + hash_strings(values, missing, column["hashed"])
     else:
+        # Not `pd.Categorical`, which warns of values that it does not know.
         codes = pd.Index(column["values"], dtype=object).get_indexer(values)
         found = np.where(codes < 0, UNKNOWN, codes + FIRST)
     return np.where(missing, MISSING, found).astype("int32")

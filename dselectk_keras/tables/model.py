@@ -17,7 +17,7 @@ from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.towers import add_towers
 from dselectk_keras.tables.columns import import_pandas, plain_name
 from dselectk_keras.tables.encoder import table_encoder
-from dselectk_keras.tables.scores import scores_of
+from dselectk_keras.tables.scores import predictions_of, scores_of
 from dselectk_keras.tables.targets import Target, find_targets
 
 # The file in the archive of a model that says what its targets mean.
@@ -259,12 +259,8 @@ class TableModel:
         predicted = self.model.predict(frame, batch_size=4096, verbose=0)
         found = {}
         for target in self.targets_:
-            values = np.asarray(predicted[plain_name(target.name)], "float64")
-            if target.kind == "number":
-                values = values[:, 0]
-            elif target.kind == "binary":
-                values = np.concatenate([1 - values, values], axis=1)
-            found[target.name] = values
+            outputs = predicted[plain_name(target.name)]
+            found[target.name] = predictions_of(target, outputs)
         return found
 
     def evaluate(self, frame: Any, targets: Any = None) -> Any:

@@ -38,8 +38,7 @@ from dselectk_keras.tables import (
     find_targets,
     sort_rows,
 )
-from dselectk_keras.tables.model import predictions_of
-from dselectk_keras.tables.scores import scores_of
+from dselectk_keras.tables.scores import predictions_of, scores_of
 
 # The parts of the rows to train on and to validate on; the others are the test.
 TRAIN, VALIDATION, FEWEST = 0.7, 0.15, 10
@@ -232,7 +231,7 @@ def train_table(
         names = [target.name for target in targets]
         # It holds rows out by itself.
         run.fit(pd.concat(frames[:2]), names, callbacks=others)
-        model, targets = run.model, run.targets
+        model, targets = run.model, run.targets_
         report["val_task_loss"] = run.loss_
     report["tasks"] = judge(model, frames[2], targets)
     with whole(out / MODEL) as part:

@@ -109,7 +109,7 @@ def test_targets_of_numbers_are_predicted_in_their_units(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "price: numbers of mean 4" in shown
     assert "sold: " not in shown.partition("mmoe")[0]
-    assert "  price                labels 84, rmse " in shown
+    assert "  price                labels 81, rmse " in shown
     found = json.loads((out / "report.json").read_text())["tasks"]
     assert 5e3 < found["price"]["rmse"] < 4e4  # The noise has 1e4.
     assert 0.9 < found["price"]["explained"] < 1
@@ -482,6 +482,16 @@ def test_a_table_of_few_rows_is_refused(trained):
         trained(noise(9))
 
 
+def quick_fit(fit):
+    """A `fit` of two epochs."""
+
+    def shorter(self, *arguments, **options):
+        self.settings = {"epochs": 2, "units": (4,)}
+        return fit(self, *arguments, **options)
+
+    return shorter
+
+
 @pytest.mark.parametrize("worse", [False, True])
 def test_models_without_a_network_begin_a_report_where_they_win(
     tmp_path, capsys, monkeypatch, worse
@@ -492,16 +502,22 @@ def test_models_without_a_network_begin_a_report_where_they_win(
     frame["day"] = pd.date_range("2020-01-01", periods=60).astype(str)
     frame.to_csv(tmp_path / "t.csv", index=False)
     error = 1e9 if worse else 0.0
+
+    def train_rivals(train, validation, targets, seed):
+        days = {f"day_{part}" for part in ("days", "month", "weekday", "hour")}
+        assert {*train} == {*validation} == {*frame} - {"day"} | days
+        assert (len(train), len(validation), targets, seed) == (42, 9, ["u", "v"], 0)
+        found = rivals.Rival({}, 0.5, None, lambda x: np.zeros(len(x)))
+        other = found._replace(loss=0.6)
+        return {each: {"linear model": found, "extra trees": other} for each in targets}
+
+    monkeypatch.setattr(rivals, "rivals", train_rivals)
     monkeypatch.setattr(rivals, "error", lambda *_: error)
-    monkeypatch.setitem(rivals.SPACES, rivals.TREES, {})
-    kinds = {rivals.LINEAR: {"ridge": (1.0, 0.1)}}
-    monkeypatch.setattr(rivals, "SPACES", kinds)
+    monkeypatch.setattr(TableModel, "fit", quick_fit(TableModel.fit))
     options = ["--table", str(tmp_path / "t.csv"), "--targets", "u", "v", "--compare"]
     train.main([*options, "--quick", "--quiet", "--out", str(tmp_path / "run")])
     shown = capsys.readouterr().out.splitlines()
-    first, second, third = [
-        each for each in shown if " better" in each or "rows" in each
-    ]
+    first, second, third = (x for x in shown if " better" in x or " rows " in x)
     verb = "are not better" if worse else "are better"
     assert first.startswith(f"u: linear model {verb}, {error:.4g} for ")
     assert second.startswith(f"v: linear model {verb}, {error:.4g} for ")
