@@ -372,6 +372,7 @@ PAGES = {
         name: functools.partial(study, name)
         for name in ("ranking", "census", "libraries")
     },
+    "docs/tables.md": {"tables": functools.partial(study, "tables")},
     "docs/choosing.md": {
         "many_tasks": many_tasks,
         "gatebench": gatebench,

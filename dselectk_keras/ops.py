@@ -620,7 +620,7 @@ def unstack(x: Tensor, axis: int) -> list[Tensor]:
         [[1.0, 0.0], [0.0, 1.0]]
     """
     if keras.backend.backend() != "jax":
-        return list(ops.unstack(x, axis=axis))
+        return list(ops.unstack(ops.convert_to_tensor(x), axis=axis))
     return [ops.squeeze(each, axis) for each in ops.split(x, int(x.shape[axis]), axis)]
 
 

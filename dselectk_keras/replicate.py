@@ -292,7 +292,17 @@ class _Run(NamedTuple):
             if vectorize == "auto":
                 at_once = 1 if jax.default_backend() == "cpu" else len(group)
             for first in range(0, len(group), at_once):
-                run.scan(program, group[first : first + at_once])
+                part = group[first : first + at_once]
+                try:
+                    run.scan(program, part)
+                except jax.errors.JaxRuntimeError as error:
+                    if "RESOURCE_EXHAUSTED" not in str(error):
+                        raise
+                    raise MemoryError(
+                        f"The device must hold {len(part)} copies at once, and has too "
+                        f"little memory. Received: vectorize={vectorize!r}. Set "
+                        f"vectorize={max(1, len(part) // 2)}, or a smaller batch_size."
+                    ) from error
 
     @staticmethod
     def rows(data, copies=1):

@@ -42,12 +42,13 @@ def main(arguments=None):
     names = options.problems or list(PROBLEMS)
     check_names("problem", names, PROBLEMS)
     out = pathlib.Path(options.out)
+    every = page.read(page.COMMITTED) if options.dry_run else {}
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "scripts/routerbench.py", *without_data_dir(given)])
     for place, name in enumerate(names, 1):
         bench = Routers(problem=name, seeds=options.draws, data_dir=options.data_dir)
         if options.dry_run:
-            committed = Results(bench, bench.preset, page.COMMITTED)
+            committed = every.get(name, Results(bench, bench.preset))
             done = Results(bench, bench.preset, out)
             print(f"{name}: {cost(bench, committed, done)}")
         elif not options.pages_only:

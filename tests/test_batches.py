@@ -36,6 +36,14 @@ def test_every_epoch_has_an_order_of_its_own_and_the_seed_decides_it():
     assert not np.array_equal(first, epoch(other)[0])
 
 
+def test_an_epoch_that_has_not_ended_keeps_its_order():
+    """Keras may read a batch, and end an epoch, before the first one."""
+    batches, again = Batches(SPLIT, 4, 3), Batches(SPLIT, 4, 3)
+    batches[0], batches[1]
+    batches.on_epoch_end()
+    assert_equal(epoch(batches)[0], epoch(again)[0])
+
+
 def test_processes_that_would_not_see_the_next_order_are_refused():
     with pytest.raises(ValueError, match="`use_multiprocessing` must be False"):
         Batches(SPLIT, 4, workers=2, use_multiprocessing=True)

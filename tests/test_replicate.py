@@ -1,6 +1,7 @@
 """Each copy gets the result that it would have alone, however many are trained."""
 
 import functools
+import importlib
 
 import keras
 import numpy as np
@@ -149,6 +150,55 @@ def test_the_table_is_tidy(runs):
     assert table["gamma"].tolist() == [1.0] * 3 + [2.0] * 6
     assert {"loss", "val_loss", "a_loss", "val_b_binary_accuracy"} < {*table.columns}
     assert table["loss"].tolist()[3:6] == runs.copies[1].history["loss"]
+
+
+@pytest.mark.backends("jax", reason="Others fit each copy.")
+@pytest.mark.parametrize(
+    ("text", "kind", "wanted"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory", MemoryError, "hold 4 .* vectorize=2"),
+        ("INTERNAL: other", RuntimeError, "INTERNAL: other"),
+    ],
+)
+def test_too_little_memory_names_the_argument(monkeypatch, text, kind, wanted):
+    import jax
+
+    def fail(*_):
+        raise jax.errors.JaxRuntimeError(text)
+
+    module = importlib.import_module("dselectk_keras.replicate")
+    monkeypatch.setattr(module._Run, "scan", fail)
+    with pytest.raises(kind, match=wanted):
+        dk.replicate(plain, (X, X[:, :1]), seeds=range(5), vectorize=4, verbose=0)
+
+
+@pytest.mark.backends("jax", reason="Keras scans on JAX alone.")
+def test_steps_in_a_scan_are_those_of_fit():
+    """As the next Keras runs `steps_per_execution` on JAX."""
+    import jax
+
+    one, scanned = (named(0) for _ in range(2))
+    scanned.set_weights(one.get_weights())
+    x, y = X[:24], np.concatenate([*part(0, 24)[1].values()], axis=1)
+    log = one.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    scanned._symbolic_build(data_batch=(x[:8], y[:8]))
+    lists = [
+        scanned.trainable_variables,
+        scanned.non_trainable_variables,
+        scanned.optimizer.variables,
+        scanned.metrics_variables,
+    ]
+    state = tuple([variable.value for variable in each] for each in lists)
+
+    def step(state, batch):
+        logs, state = scanned.train_step(state, batch)
+        return state, logs
+
+    batches = x.reshape(3, 8, 3), y.reshape(3, 8, 2)
+    state, logs = jax.jit(lambda *given: jax.lax.scan(step, *given))(state, batches)
+    for found, wanted in zip(state[0], one.trainable_variables, strict=True):
+        assert_close(found, wanted, rtol=1e-6, atol=1e-7)
+    assert_close(logs["task_loss"][-1], log.history["task_loss"][0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("vectorize", ["auto", 3])

@@ -11,7 +11,7 @@ from keras import ops
 from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks._clock import Clock
 from dselectk_keras.callbacks._observe import note_event, warn_if_idle
-from dselectk_keras.gates.chosen import ChosenGate, warn_if_random
+from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.selector_gate import SelectorGate, selector_gates
 from dselectk_keras.utils import check_number
 
@@ -226,7 +226,6 @@ class DecideGates(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         """Warn if the training has ended before the gates decided."""
         self._print()
-        warn_if_random(self.model)
         gates = selector_gates(self.model)
         undecided = [gate for gate in gates if not gate.has_decided]
         if not warn_if_idle(gates) and undecided:

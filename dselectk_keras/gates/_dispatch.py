@@ -79,7 +79,7 @@ def _without_drops(experts, inputs, weights, choices, when):
     """Mix with slots for all choices; or all experts, if an example chose too many."""
     batch, n, chosen = _num_rows(weights), weights.shape[-1], choices.made.shape[1]
     with_slots = functools.partial(_mix_slots, experts, inputs, choices)
-    on_torch, needed = keras.backend.backend() == "torch", ops.max(choices.loads)
+    on_torch, needed = keras.backend.backend() == "torch", ops.amax(choices.loads)
     # A bank may know only the slots of all experts, in their order.
     knows_blocks = "owners" in inspect.signature(experts.call_slots).parameters
 

@@ -12,7 +12,7 @@ from dselectk_keras._keras import calls_in, copy_state, replace_parts
 from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.experts import ExpertBank
 from dselectk_keras.gates import Gate
-from dselectk_keras.gates.chosen import ChosenGate, warn_if_random
+from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.layers import MoE
 from dselectk_keras.models.prune_by_data import pruned_by_data
 from dselectk_keras.models.rebuild import (
@@ -107,7 +107,6 @@ def condensed(model: Any, tolerance: float, partly: bool = False) -> Any:
             "without a distribution, and call `condense` there."
         )
     layers, gates = _mixtures(model, partly)
-    warn_if_random(model)
     chosen = {layer: layer.gate.chosen_experts() for layer in layers}
     chosen |= {gate: gate.chosen_experts() for gate in gates}
     undecided = [

@@ -16,7 +16,12 @@ from dselectk_keras.models.check_labels import (
     check_labels,
     check_shapes,
 )
-from dselectk_keras.models.columns import as_inputs, as_labels, table_reader
+from dselectk_keras.models.columns import (
+    as_inputs,
+    as_labels,
+    table_reader,
+    with_joined_labels,
+)
 from dselectk_keras.models.grouped import by_group, by_name
 from dselectk_keras.models.label_reader import in_order, make_readers
 from dselectk_keras.models.streams import as_stream
@@ -140,7 +145,7 @@ class MultitaskModel(keras.Model):
         sample = {name: given[name] for name in names & {*given}}
         self.training_data = types.SimpleNamespace(**sample)
         try:
-            history = super().fit(**given)
+            history = super().fit(**self._joined_streams(given))
         finally:
             self.training_data = types.SimpleNamespace()
         warn_if_random(self)
@@ -160,9 +165,23 @@ class MultitaskModel(keras.Model):
     def _read_batch(self, given):
         """Convert tables and columns among the arguments of a step."""
         x, y, weights = (given.get(name) for name in DATA)
-        if self.loss is None and y is not None:
+        labels = y.values() if isinstance(y, dict) else [y]
+        # Tensors stay on their device.
+        if self.loss is None and y is not None and not any(map(ops.is_tensor, labels)):
             y, weights = as_labels(self.tasks, y, weights)
         return given | dict(zip(DATA, (as_inputs(self, x), y, weights), strict=True))
+
+    def _joined_streams(self, given):
+        """Join labels by name of batches that the arguments of a method yield."""
+        if self.loss is not None or not self.tasks:
+            return given
+        streams = {"x", "validation_data"} & {*given}
+        if given.get("y") is not None:
+            streams -= {"x"}
+        return {
+            name: with_joined_labels(self.tasks, each) if name in streams else each
+            for name, each in given.items()
+        }
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `keras.Model.evaluate`, after `check_labels`."""
@@ -171,7 +190,8 @@ class MultitaskModel(keras.Model):
             return super().evaluate(x, y, *args, **kwargs)
         given = _arguments("evaluate", self, x, y, *args, **kwargs)
         data = self.prepare(*(given.get(name) for name in DATA))
-        return super().evaluate(**{**given, **dict(zip(DATA, data, strict=True))})
+        given.update(zip(DATA, data, strict=True))
+        return super().evaluate(**self._joined_streams(given))
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Predict as `keras.Model.predict`."""

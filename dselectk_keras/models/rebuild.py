@@ -108,6 +108,8 @@ def rebuild(
             copy_state(layer, left[layer.name])
     if hasattr(model, "task_losses"):
         copy_state(model.task_losses, copy.task_losses)
+    # Keras exports to ONNX what was called.
+    copy(copy.inputs[0] if isinstance(copy, keras.Sequential) else copy.input)
     return copy
 
 

@@ -87,7 +87,8 @@ def plot_expert_heatmap(
 
     ax.set_xlabel("expert", fontsize=style.FONT)
     named = expert_names is not None, task_names is not None
-    _set_ticks(ax.xaxis, experts, range(num_experts), named[0], rotation=90)
+    # A number is wider than it is high.
+    _set_ticks(ax.xaxis, experts, range(num_experts), named[0], 12, rotation=90)
     if groups is not None and num_tasks > _MAX_NAMED:
         centers = (bounds[1:] + bounds[:-1]) / 2
         ax.set_yticks(centers, group_labels)
@@ -148,12 +149,12 @@ def _group_rows(groups, num_tasks):
     return order, np.concatenate([[0], np.cumsum(sizes)]), [str(x) for x in labels]
 
 
-def _set_ticks(axis, names, numbers, named, **text):
+def _set_ticks(axis, names, numbers, named, most=16, **text):
     """Show the given names if they fit, else every number or every few numbers."""
     shown = [names[number] if named else str(number) for number in numbers]
     count = len(shown)
     if named and count <= _MAX_NAMED:
         axis.set_ticks(np.arange(count) + 0.5, shown, **text)
         return
-    stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, count) if count / s <= 12)
+    stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, count) if count / s <= most)
     axis.set_ticks(np.arange(0, count, stride) + 0.5, shown[::stride])

@@ -489,6 +489,24 @@ def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
     assert len(recorder.history.events["mmoe"]) == 1
 
 
+@pytest.mark.parametrize("name", ["val_task_loss", "val_loss", "task_loss"])
+def test_the_loss_of_held_out_data_is_told_before_others_and_without_penalties(
+    name, capsys
+):
+    model = compiled(dk.DSelectKGate(2), keras.optimizers.SGD(0.0))
+    names = ["val_task_loss", "val_loss", "task_loss", "loss"]
+    values = {each: float(i) for i, each in enumerate(names)}
+    given = {each: values[each] for each in names[names.index(name) :]}
+    set_logs = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(given)
+    )
+    fit(model, [set_logs, DecideGates(0.5)], verbose=2)
+    assert (
+        f"`{name}` was {values[name]:.4g} in the epoch before"
+        in capsys.readouterr().out
+    )
+
+
 def test_a_loss_is_compared_with_that_of_the_same_data(capsys):
     x, y = data()
     for by, epoch in ((0.25, 1), (0.75, 3)):

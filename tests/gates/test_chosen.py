@@ -199,20 +199,6 @@ def test_experts_that_were_set_or_that_may_be_random_do_not_warn(tmp_path):
     assert gates[1].get_config()["initial_choices"] == "random"
 
 
-def test_other_models_and_condensing_warn_of_random_experts():
-    moe = dk.MoE(dk.DenseExperts(4, [1]), dk.ChosenGate(2))
-    model = model_of(moe, 3)
-    model.compile("sgd", "mse")
-    with pytest.warns(UserWarning, match=r"drawn at random: .* `ChooseExperts\(\)`"):
-        model.fit(X, X[:, :1], verbose=0, callbacks=[dk.GateRecorder()])
-    model = model_of(dk.MoE(dk.DenseExperts(4, [1]), dk.ChosenGate(2)), 3)
-    dk.condense(model)
-    model.compile("sgd", "mse")
-    model.fit(X, X[:, :1], verbose=0)
-    with pytest.warns(UserWarning, match="'random' if random experts are meant"):
-        dk.condense(model)
-
-
 test_what_cannot_be_chosen_is_refused = refusals(
     (chosen, "numbers below 3", ([0, 3], 3)),
     (dk.ChosenGate, "`initial_choices` must be one of 'random'", (2, "any")),

@@ -346,6 +346,18 @@ def test_auto_dispatches_where_it_pays():
         assert not dispatches(bank, gate), (bank.get_config(), gate.get_config())
 
 
+def limit(monkeypatch, on_cpu):
+    """Make 32 examples enough on a GPU, or 56 in half precision."""
+    monkeypatch.setattr(moe, "is_on_cpu", lambda _: on_cpu)
+    # For 31, 32, 55 and 56 examples, blocks have 4, 4, 5 and 5 slots. The 21, 22, 28
+    # and 28 blocks, with copies, leave 122, 124, 244 and 252 of all experts' rows.
+    monkeypatch.setattr(_dispatch, "ROWS_PER_COPY", {"gpu": 2, "torch": 2})
+    monkeypatch.setitem(_dispatch.ROWS_PER_COPY, "cpu", 32)
+    on_torch, each = keras.backend.backend() == "torch", 64 * 256 + 256
+    least = {"torch" if on_torch else "float32": 123 * each, "bfloat16": 246 * each}
+    monkeypatch.setattr(moe, "MIN_ON_GPU", least)
+
+
 @pytest.mark.parametrize("dispatch", ["auto", True])
 @pytest.mark.parametrize(
     ("dtype", "on_cpu", "size", "pays"),
@@ -360,20 +372,34 @@ def test_auto_dispatches_where_it_pays():
 def test_on_a_gpu_auto_dispatches_large_batches(
     monkeypatch, dispatch, dtype, on_cpu, size, pays
 ):
-    monkeypatch.setattr(moe, "is_on_cpu", lambda _: on_cpu)
-    # For 31, 32, 55 and 56 examples, blocks have 4, 4, 5 and 5 slots. The 21, 22, 28
-    # and 28 blocks, with copies, leave 122, 124, 244 and 252 of all experts' rows.
-    monkeypatch.setattr(_dispatch, "ROWS_PER_COPY", {"gpu": 2, "torch": 2})
-    monkeypatch.setitem(_dispatch.ROWS_PER_COPY, "cpu", 32)
-    on_torch, each = keras.backend.backend() == "torch", 64 * 256 + 256
-    least = {"torch" if on_torch else "float32": 123 * each, "bfloat16": 246 * each}
-    monkeypatch.setattr(moe, "MIN_ON_GPU", least)
+    limit(monkeypatch, on_cpu)
     with dtype_policy(f"mixed_{dtype}" if dtype != "float32" else dtype):
         layer = dk.MoE(dk.DenseExperts(8, [256]), dk.TopKGate(2), True, None, dispatch)
     seen = []
     with recording(seen.append):
         layer(numbers((size, 64)))
     assert (seen[0].experts is None) == (pays or dispatch is True)
+
+
+@pytest.mark.traced
+@pytest.mark.backends("tensorflow", reason="Others know all sizes.")
+@pytest.mark.parametrize("with_xla", [False, True])
+def test_auto_decides_by_the_batch_of_a_step(monkeypatch, with_xla):
+    import tensorflow as tf
+
+    limit(monkeypatch, on_cpu=False)
+    layer = dk.MoE(dk.DenseExperts(8, [256]), dk.TopKGate(2), True)
+    layer.build((None, 64))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 64))], jit_compile=with_xla)
+    def call(x):
+        return layer(x), layer._pays(x)
+
+    for size, pays in ((31, False), (32, True), (1, False)):
+        outputs, found = call(x := numbers((size, 64)))
+        assert bool(found) == pays
+        mixture = np.einsum("bn,bnd->bd", layer.expert_weights(x), layer.experts(x))
+        assert_close(outputs, mixture, atol=1e-5)
 
 
 @pytest.mark.backends("jax", reason="Only JAX has `vmap`.")

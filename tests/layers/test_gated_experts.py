@@ -171,7 +171,7 @@ def test_a_gate_in_a_rematerialized_layer_counts_and_draws_once(gate):
     assert any("leaves out layers with gates" in str(each.message) for each in caught)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="Others count once.")
+@pytest.mark.backends("torch", reason="Others count once.")
 @pytest.mark.filterwarnings("ignore:On torch, a `keras.RematScope` leaves out")
 def test_a_model_that_is_rematerialized_with_its_gates_cannot_be_trained():
     with keras.RematScope(mode="full"):

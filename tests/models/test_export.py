@@ -172,6 +172,22 @@ def test_an_exported_model_gives_the_same_without_this_package(form, tmp_path):
     serve(tmp_path)
 
 
+@quietly
+def test_copies_are_exported_to_onnx_before_anyone_calls_them(tmp_path):
+    model = dk.build_multitask_model(6, ["a", "b"], gate=dk.TopKGate(2))
+    plain = keras.Model(model.input, model.output)
+    stack = keras.Sequential(
+        [keras.Input((6,)), dk.MoE(dk.DenseExperts(3, [2]), dk.TopKGate(1))]
+    )
+    copies = [dk.per_task(model, "a"), *map(dk.condense, (model, plain, stack))]
+    # What Keras asks first.
+    assert [copy._called for copy in copies] == [True] * 4
+    require("onnx")
+    for number, copy in enumerate(copies):
+        path = str(tmp_path / f"{number}.onnx")
+        copy.export(path, "onnx", verbose=False, **options("onnx"))
+
+
 def test_inputs_of_any_name_are_exported(tmp_path):
     import tensorflow as tf
 

@@ -484,6 +484,60 @@ def test_labels_and_predictions_have_any_form(model):
     assert found == pytest.approx(wanted, rel=1e-5)
 
 
+class ByName(keras.utils.PyDataset):
+    """Two batches with labels, and sample weights, by name."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        y = {"a": np.full(4, index, "int32"), "b": np.full((4, 1), 2.0 + index)}
+        return numbers((4, 3)), y, {"b": np.ones(4), "a": np.zeros(4)}
+
+
+def by_dataset():
+    import tensorflow as tf
+
+    x, y, weights = (
+        keras.tree.map_structure(lambda *each: np.stack(each), *pair)
+        for pair in zip(*[ByName()[i] for i in range(2)], strict=True)
+    )
+    return tf.data.Dataset.from_tensor_slices((x, y, weights))
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize(
+    "stream",
+    [ByName, lambda: (ByName()[i] for i in range(2)), by_dataset],
+    ids=["PyDataset", "generator", "tf.data"],
+)
+@pytest.mark.parametrize("method", ["fit", "evaluate", "train_on_batch"])
+def test_labels_by_name_are_joined_before_a_step(stream, method, monkeypatch):
+    model = dk.build_multitask_model(3, ["a", "b"], experts=dk.DenseExperts(2, [2]))
+    model.compile("sgd")
+    seen, compute = [], model.compute_loss
+
+    def see(x=None, y=None, y_pred=None, sample_weight=None, **kwargs):
+        seen.append((tuple(y.shape[1:]), tuple(sample_weight.shape[1:])))
+        return compute(x, y, y_pred, sample_weight, **kwargs)
+
+    monkeypatch.setattr(model, "compute_loss", see)
+    if method == "train_on_batch":
+        for batch in (ByName()[i] for i in range(2)):
+            model.train_on_batch(*batch)
+            model.test_on_batch(*batch)
+    elif method == "fit":
+        settings = {"steps_per_epoch": 2, "validation_steps": 2}
+        model.fit(stream(), validation_data=stream(), verbose=0, **settings)
+    else:
+        # The labels of `b` are 2 and 3, and those of `a` have no weight.
+        model.set_weights([0 * each for each in model.get_weights()])
+        found = model.evaluate(stream(), steps=2, return_dict=True, verbose=0)
+        assert_close(found["b_loss"], 6.5)
+        assert_close(found["loss"], 6.5)
+    assert {*seen} == {((2,), (2,))}
+
+
 def test_a_step_reports_the_sums_alone_and_penalties_are_in_the_loss():
     model = make(gate=dk.DSelectKGate(2, entropy_reg=0.5))
     loss = numpy(model.compute_loss(X, Y, model(X, training=True)))

@@ -18,7 +18,8 @@ TASKS = [dk.Task("a", tower=(4,)), dk.Task("b", "binary"), dk.Task("c", tower=(4
 
 def decided(tasks=TASKS, architecture="mmoe", gate=None):
     parts = dk.DenseExperts(8, [5]), gate or dk.DSelectKGate(2)
-    model = dk.build_multitask_model(3, tasks, architecture, *parts)
+    options = {"label_average": "labels"}
+    model = dk.build_multitask_model(3, tasks, architecture, *parts, **options)
     gate = model.get_layer("mmoe").gate
     gate.assign_expert_weights(WEIGHTS[: gate.num_gates])
     return model
@@ -29,6 +30,7 @@ def test_a_task_alone_gives_what_it_gave(name, num_experts):
     model = decided()
     small = dk.per_task(model, name)
     assert [task.name for task in small.tasks] == [name]
+    assert small.task_losses.label_average == "labels"
     assert small.get_layer("mmoe").experts.num_experts == num_experts
     assert_close(small(X)[name], model(X)[name], atol=1e-6)
 

@@ -56,8 +56,8 @@ ABSTRACTS = {
                     "DSelect-k (static) has the best accuracy",
                 ),
             },
-            "The one refutation is by a Gumbel-softmax gate that uses no expert in 12 of "
-            "16 runs: without such runs, this is undecided.",
+            "The one refutation is by a Gumbel-softmax gate that uses no expert in 12 "
+            "of 16 runs: without such runs, this is undecided.",
         ),
         Headline(
             "On a large-scale recommender, it improves predictive performance by over "

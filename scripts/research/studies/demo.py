@@ -248,7 +248,7 @@ def name_points(ax, places, colors):
     points = {name: to_axes.transform(place) for name, place in places.items()}
     # Those in the middle are at nearly one x.
     column = [name for name, (x, _) in points.items() if 0.35 < x < 0.65]
-    gap = 1.3 * style.SMALL_FONT * ax.figure.dpi / 72 / ax.get_window_extent().height
+    gap = 1.7 * style.SMALL_FONT * ax.figure.dpi / 72 / ax.get_window_extent().height
     spread = spread_positions([points[name][1] for name in column], gap)
     heights = dict(zip(column, spread, strict=True))
     for (name, (x, y)), color in zip(points.items(), colors, strict=True):

@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 
 from common.rivals import EXTRA, LINEAR, TREES, best, error, rivals
+from dselectk_keras import ChosenGate, DenseExperts, build_multitask_model
 from dselectk_keras.plots import style
+from dselectk_keras.tables import TableModel
 from research.engine import Experiment, gap_of, preset
 from research.engine.compare import quantile
 from research.studies.real_tables import TABLES
 
 ESTIMATOR, TUNED, UNTUNED = "TableModel", "rivals, tuned", "rivals, default"
-BEST = "best"
+BEST, STANDARDIZED = "best", "numbers standardized"
+# Of one network with experts.
+NUM_EXPERTS, UNITS, DROPOUT = 4, (128, 128), 0.1
 RIVAL = TUNED, BEST
 HELD_OUT = 0.2  # Of the rows to train on, for the settings of the rivals.
 # The names of the kinds of models in a run of rivals.
@@ -24,6 +28,7 @@ SHOWN = {
     "extra trees, tuned": (TUNED, EXTRA),
     "linear model, tuned": (TUNED, LINEAR),
 }
+TICKS = -1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 1.0, 2.0
 HEADS = (
     "model | log ratio: | without its best table: | tables won: | highest | processor, "
     "s:"
@@ -78,8 +83,13 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
             ESTIMATOR: fit_estimator,
             UNTUNED: functools.partial(fit_rivals, settings=1, kinds=(TREES,)),
             TUNED: functools.partial(fit_rivals, settings=self.settings),
+            STANDARDIZED: functools.partial(fit_estimator, settings={"bins": "none"}),
             "one member": functools.partial(fit_estimator, members=1),
-            "per target": fit_apart,
+            "shared bottom": gated("shared_bottom"),
+            "MMoE, softmax": gated("mmoe", "softmax", per_example=False),
+            "MMoE, softmax per example": gated("mmoe", "softmax", per_example=True),
+            "MMoE, random experts": gated("mmoe", random_experts, per_example=False),
+            "one TableModel per target": fit_apart,
         }
 
     @property
@@ -179,25 +189,34 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
         figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.6)
         logs = {name: self.logs(results, *own) for name, own in self.compared.items()}
         names = [name for name in logs if logs[name]]
-        for place, table in enumerate(reversed(self.tables)):
+        tables = [
+            table for table in self.tables if any(table in logs[n] for n in names)
+        ]
+        for number, name in enumerate(names):
+            places = [tables.index(table) for table in logs[name]]
+            means = [values.mean() for values in logs[name].values()]
+            mark = "osD^vP"[number // len(style.COLORS) % 6]
+            color = style.COLORS[number % len(style.COLORS)]
+            ax.plot(means, places, mark, color=color, label=name)
+        for place, table in enumerate(tables):
             means = {n: logs[n][table].mean() for n in names if table in logs[n]}
-            for name, mean in means.items():
-                color = style.COLORS[names.index(name) % len(style.COLORS)]
-                label = name if place == 0 else None
-                ax.plot(mean, place, "o", color=color, label=label)
-            if means:
-                low = min(means, key=lambda name: means[name])
-                ax.annotate(
-                    low,
-                    (means[low], place),
-                    xytext=(-6, 0),
-                    textcoords="offset points",
-                    ha="right",
-                    va="center",
-                    fontsize=style.SMALL_FONT,
-                )
+            low = min(means, key=lambda name: means[name])
+            ax.annotate(
+                low,
+                (1.02, place),
+                xycoords=("axes fraction", "data"),
+                va="center",
+                fontsize=style.SMALL_FONT,
+            )
         ax.axvline(0.0, color="0.5", linewidth=0.8)
-        ax.set_yticks(range(len(self.tables)), list(reversed(self.tables)))
+        ax.set_yticks(range(len(tables)), tables)
+        ax.invert_yaxis()
+        # Some models are far off on a table: the axis is linear near to 0 alone.
+        ax.set_xscale("symlog", linthresh=0.2)
+        low, high = ax.get_xlim()
+        ticks = [tick for tick in TICKS if low <= tick <= high]
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
+        ax.minorticks_off()
         ax.set_xlabel("log ratio of test errors to those of the best tuned rival")
         figure.legend(loc="outside lower center", ncols=3, fontsize=style.SMALL_FONT)
         return figure
@@ -242,21 +261,35 @@ def fit_rivals(train, targets, seed, settings, kinds=(TREES, EXTRA, LINEAR)):
 
 def fit_estimator(train, targets, seed, **options):
     """Fit one `TableModel` for all targets."""
-    from dselectk_keras.tables import TableModel
-
-    model = TableModel(seed=seed, **options).fit(train, targets)
+    model = TableModel(seed=seed, verbose=0, **options).fit(train, targets)
 
     def predict(frame):
         numbers, probabilities = model.predict(frame), model.predict_proba(frame)
-        classes = {target.name: target.classes for target in model.targets_}
-        return {
-            name: (probabilities[name], classes[name])
-            if classes[name]
-            else (numbers[name], None)
-            for name in targets
-        }
+        found = {name: (numbers[name], None) for name in targets}
+        for name, classes in model.classes_.items():
+            found[name] = probabilities[name].to_numpy(), classes
+        return found
 
     return {BEST: predict}
+
+
+def gated(architecture, gate=None, **options):
+    """Fit one network of an architecture, with the encoder of `TableModel`."""
+
+    def build(encoder, tasks):
+        num_experts = NUM_EXPERTS if gate else 1
+        experts = DenseExperts(num_experts, UNITS, dropout=DROPOUT)
+        own = {"gate": gate() if callable(gate) else gate} if gate else {}
+        return build_multitask_model(
+            encoder, tasks, architecture, experts=experts, **own, **options
+        )
+
+    return functools.partial(fit_estimator, build=build)
+
+
+def random_experts():
+    """Two experts per task that are drawn before the training."""
+    return ChosenGate(2, "random", trainable=False)
 
 
 def fit_apart(train, targets, seed, **options):

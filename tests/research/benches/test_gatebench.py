@@ -33,6 +33,7 @@ from research.benches.gate_comparison.apart import build_apart
 from research.benches.gate_comparison.statistics import ratio
 from research.benches.pruned_bottom import build_pruned_bottom, prune
 from research.engine import Job
+from research.engine.experiment import TRIAL_SEED
 
 COMMITTED = pathlib.Path(__file__).parents[3] / "docs" / "gatebench"
 needs_jax = pytest.mark.backends("jax", reason="the runs are one program of JAX")
@@ -406,6 +407,30 @@ def test_ratios_are_paired():
 
 
 @pytest.mark.backend_independent
+@pytest.mark.parametrize("count", [610, 40_000])
+def test_no_trial_sees_a_row_of_a_reported_test(count):
+    sizes = 4000, 1500, 1500
+    trial = np.concatenate(tables.apart(count, TRIAL_SEED, sizes))
+    for seed in range(4):
+        train, validation, test = map(set, tables.apart(count, seed, sizes))
+        assert not test & (train | validation | set(trial))
+        assert not train & validation
+        assert len(test) == min(sizes[2], count // 5)
+        assert len(train) == min(sizes[0], 3 * count // 5)
+
+
+@pytest.mark.backend_independent
+def test_later_problems_have_seeds_of_their_own():
+    for problem in problems.PROBLEMS.values():
+        assert problem.draws < 1000
+        assert (problem.first_seed == 1000) == (problem.later and not problem.real)
+    seen = []
+    problem = problems.Problem("", lambda seed, _: seen.append(seed), first_seed=1000)
+    bench.tables_of.__wrapped__(problem, (0, 2), ".")
+    assert seen == [1000, 1002]
+
+
+@pytest.mark.backend_independent
 def test_the_highest_level_is_drawn(monkeypatch):
     big = {name: problems.Problem("big", None) for name in "abc"}
     monkeypatch.setattr(statistics, "PROBLEMS", big)
@@ -488,10 +513,10 @@ def test_the_headline_is_given_for_real_data_and_for_what_was_made_or_added_late
     )
     real, made = "4.000", "3.000"  # Without an interval, of one draw.
     (line,) = lines[2:]
-    assert line.startswith("| softmax | dense | 3.464 [3.00, 4.00], 2 problems | ")
+    assert line.startswith("| softmax | dense | 3.464 [0.56, 21.54], 2 problems | ")
     assert line.endswith(f" | {real}, 1 problem | {made} | {real} |")
     first, second = page.headline_table(rows, "untuned").splitlines()[2:]
-    assert "2 problems | 17.321 [15.00, 20.00] | " in first
+    assert "2 problems | 17.321 [2.78, 107.72] | " in first
     assert second.startswith(
         "| chosen by fit | sparse | 1.000 [1.00, 1.00] | 5.000 [5.00, 5.00] | "
     )
@@ -734,7 +759,7 @@ def test_the_page_of_an_own_gate_has_the_problems_of_the_command(
     tmp_path, monkeypatch, untrained, own_file
 ):
     shown = []
-    monkeypatch.setattr(page, "text", lambda rows, _: str(shown.append(rows)))
+    monkeypatch.setattr(page, "text", lambda rows, *_: str(shown.append(rows)))
     for name in ("draw", "draw_costs"):
         monkeypatch.setattr(page, name, lambda _: None)
     monkeypatch.setattr(page.style, "save_figure", lambda *_, **__: None)
@@ -1022,7 +1047,7 @@ def test_without_jax_the_command_says_what_to_install(monkeypatch):
 @pytest.mark.backend_independent
 def test_the_committed_page_has_the_committed_results():
     every = bench.read(bench.COMMITTED)
-    found = page.text(bench.rows_of(every), every[-1].environments[-1])
+    found = page.text_of(every)
     assert (COMMITTED / "gatebench.md").read_text(encoding="utf-8") == found
 
 

@@ -40,6 +40,7 @@ SIZES = (
     "steps",
     "rates",
     "decays",
+    "first_seed",
 )
 # In the middle of the grid, for the arms without tuning.
 ONE_SETTING = {"rate": 0.03, "decay": 0.3}
@@ -169,7 +170,7 @@ def trainer_of(problem, draws, folder, gate, architecture):
 @functools.lru_cache(maxsize=1)
 def tables_of(problem, draws, folder):
     """The data of a problem, by draw."""
-    return {draw: problem.load(draw, folder) for draw in draws}
+    return {draw: problem.load(problem.first_seed + draw, folder) for draw in draws}
 
 
 def summarize(trainer, job, history, dense=False):
@@ -214,9 +215,12 @@ def open_results(bench, folder, fresh=False):
 
 
 def committed(problem):
-    """The committed `Results` of a problem."""
+    """The committed `Results` of a problem, without runs if there are none of it."""
     gates = Gates(problem=PROBLEMS[problem.name])
-    return Results(gates, gates.preset, COMMITTED)
+    for results in read(COMMITTED):
+        if results.experiment.config == gates.config:
+            return results
+    return Results(gates, gates.preset)
 
 
 def price(done):
@@ -246,7 +250,9 @@ def read(folder):
     for path in sorted(pathlib.Path(folder).glob(f"{Gates.name}_*.json")):
         config = read_json(path)["config"]
         problem = PROBLEMS[config["problem"]]
-        problem = dataclasses.replace(problem, epochs=config["epochs"])
+        # Results that were made with other rows are shown, and not continued.
+        seed = config["sizes"]["first_seed"]
+        problem = dataclasses.replace(problem, epochs=config["epochs"], first_seed=seed)
         spaces = config["space"]
         own = {
             name: Arm(space=spaces.get(name, {})) for name in config.get("gates", ())

@@ -36,6 +36,8 @@ FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
 FEW = """ Some
 problems have fewer arms, and mostly fewer settings: {names}. There the best rate is at
 an edge in {edge:.0%}. The long ones have no weight decay."""
+EARLIER = """ These
+results of {} are of earlier rows, which other problems have too."""
 # Arms that docs/choosing.md leaves to the page.
 NOT_IN_BLOCK = (
     "shared bottom",
@@ -68,12 +70,25 @@ def write(folder, names=None):
     style.save_figure(draw(rows), images / "gatebench.png", dpi=250)
     style.save_figure(draw_costs(rows), images / "costs.png", dpi=250)
     path = folder / "gatebench.md"
-    write_whole(path, text(rows, every[-1].environments[-1]))
+    write_whole(path, text_of(every))
     return path
 
 
-def text(rows, machine):
-    """The text of the page, of the rows and of the environment of a run."""
+def text_of(every):
+    """The text of the page, of some `Results`."""
+    problems = [results.experiment.problem for results in every]
+    earlier = [p.name for p in problems if p.first_seed != PROBLEMS[p.name].first_seed]
+    return text(rows_of(every), every[-1].environments[-1], earlier)
+
+
+def text(rows, machine, earlier=()):
+    """The text of the page, of the rows and of the environment of a run.
+
+    Args:
+        rows: See `rows_of`.
+        machine: The environment of a run.
+        earlier: The names of problems whose results are of rows that others have.
+    """
     by_family = families(rows)
     draws = 1 + max(row["draw"] for row in rows)
     names = [name for found in by_family.values() for name in found]
@@ -85,6 +100,7 @@ def text(rows, machine):
     ]
     page = TEMPLATE.read_text(encoding="utf-8").format(
         machine=machine,
+        earlier=EARLIER.format("; ".join(earlier)) if earlier else "",
         problems=len(names),
         real=sum(PROBLEMS[name].real for name in names),
         later=sum(PROBLEMS[name].later for name in names),

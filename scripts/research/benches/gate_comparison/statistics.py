@@ -7,8 +7,16 @@ import numpy as np
 from research.benches.gate_comparison.problems import PROBLEMS
 from research.engine.compare import interval
 
-# Problems of routers that have the data of another one.
-TWINS = {"products, deeper router": "products"}
+# Problems with the functions or data of others are in their families.
+TWINS = {
+    "100,000 examples": "tasks in groups",
+    "convolutional experts": "images",
+    "C.1, 32 tasks, long": "mixtures",
+    "32 tasks, 4 groups, long": "tasks in groups",
+    "recommender, long": "ranking",
+    # Of routers.
+    "products, deeper router": "products",
+}
 
 
 class Ratio(NamedTuple):
@@ -95,9 +103,9 @@ def _drawn(errors, others):
 
 def family_of(problem):
     """The family of a problem of GateBench; another one is a family of its own."""
-    return (
-        PROBLEMS[problem].family if problem in PROBLEMS else TWINS.get(problem, problem)
-    )
+    if problem in TWINS or problem not in PROBLEMS:
+        return TWINS.get(problem, problem)
+    return PROBLEMS[problem].family
 
 
 def only(errors, problems):

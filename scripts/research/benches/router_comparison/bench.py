@@ -10,14 +10,15 @@ import functools
 import re
 from typing import ClassVar
 
-from research.benches.router_comparison.arms import DECAYS, KNOWN, RATES, ROUTERS
-from research.benches.router_comparison.problems import PROBLEMS
-from research.benches.router_comparison.training import (
-    BATCH_SIZE,
-    STEPS,
+from research.benches.router_comparison.arms import (
+    DECAYS,
+    KNOWN,
+    RATES,
+    ROUTERS,
     UNITS,
-    train,
 )
+from research.benches.router_comparison.problems import PROBLEMS
+from research.benches.router_comparison.training import BATCH_SIZE, STEPS, train
 from research.engine import Experiment
 
 # Of a problem.
@@ -31,6 +32,8 @@ class Routers(Experiment):
     Args:
         problem: The name of a `Problem`.
         stages: The number of stages of a training, of `STEPS` steps.
+        rows: `"apart"` if no trial has seen a row of a reported test; `"shared"` of
+            earlier results, which are shown, and not continued.
     """
 
     name: ClassVar[str] = "routers"
@@ -40,6 +43,7 @@ class Routers(Experiment):
     sampler: str = "grid"
     problem: str = "tag"
     stages: int = 12
+    rows: str = "apart"
 
     @property
     def preset(self):
@@ -103,7 +107,8 @@ def multiplications(arm, inputs, num_experts, outputs, hidden=0, training=False)
     first, later = (2, 3) if training else (1, 1)
     expert, last = first * inputs * UNITS, later * UNITS * outputs
     if arm.architecture in ("one", "wide"):
-        return (num_experts if arm.architecture == "wide" else 1) * (expert + last)
+        wide = num_experts if arm.architecture == "wide" else arm.more["units"] / UNITS
+        return wide * (expert + last)
     if arm.more["tag"]:
         return expert + last
     router = first * inputs * num_experts
