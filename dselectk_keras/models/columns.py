@@ -366,7 +366,8 @@ def unmasked(values: Any) -> Any:
     if not isinstance(values, np.ma.MaskedArray):
         return values
     dtype = values.dtype if values.dtype.kind == "f" else "float64"
-    return values.astype(dtype).filled(np.nan)
+    masked: Any = values.astype(dtype)
+    return masked.filled(np.nan)
 
 
 def as_dense(values: Any) -> Any:
