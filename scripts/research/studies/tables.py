@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from common.rivals import EXTRA, LINEAR, TREES, best, error, rivals
-from dselectk_keras import ChosenGate, DenseExperts, build_multitask_model
+from dselectk_keras import (
+    ChooseExperts,
+    ChosenGate,
+    DenseExperts,
+    build_multitask_model,
+)
 from dselectk_keras.plots import style
 from dselectk_keras.tables import TableModel
 from research.engine import Experiment, gap_of, preset
@@ -17,6 +22,7 @@ from research.studies.real_tables import TABLES
 
 ESTIMATOR, TUNED, UNTUNED = "TableModel", "rivals, tuned", "rivals, default"
 BEST, STANDARDIZED = "best", "numbers standardized"
+PER_TARGET = "one TableModel per target"
 # Of one network with experts.
 NUM_EXPERTS, UNITS, DROPOUT = 4, (128, 128), 0.1
 RIVAL = TUNED, BEST
@@ -89,7 +95,10 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
             "MMoE, softmax": gated("mmoe", "softmax", per_example=False),
             "MMoE, softmax per example": gated("mmoe", "softmax", per_example=True),
             "MMoE, random experts": gated("mmoe", random_experts, per_example=False),
-            "one TableModel per target": fit_apart,
+            "MMoE, chosen by fit": functools.partial(
+                gated("mmoe", chosen, per_example=False, side_by_side=True), choose=True
+            ),
+            PER_TARGET: fit_apart,
         }
 
     @property
@@ -259,9 +268,10 @@ def fit_rivals(train, targets, seed, settings, kinds=(TREES, EXTRA, LINEAR)):
     return {kind: functools.partial(predict, kind=kind) for kind in (*kinds, BEST)}
 
 
-def fit_estimator(train, targets, seed, **options):
+def fit_estimator(train, targets, seed, choose=False, **options):
     """Fit one `TableModel` for all targets."""
-    model = TableModel(seed=seed, verbose=0, **options).fit(train, targets)
+    model = TableModel(seed=seed, verbose=0, **options)
+    model.fit(train, targets, callbacks=[ChooseExperts()] * choose)
 
     def predict(frame):
         numbers, probabilities = model.predict(frame), model.predict_proba(frame)
@@ -285,6 +295,11 @@ def gated(architecture, gate=None, **options):
         )
 
     return functools.partial(fit_estimator, build=build)
+
+
+def chosen():
+    """Two experts per task, which `ChooseExperts` chooses."""
+    return ChosenGate(2)
 
 
 def random_experts():

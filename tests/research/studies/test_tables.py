@@ -13,6 +13,7 @@ from research.studies.real_tables import TABLES, RealTable
 from research.studies.tables import (
     BEST,
     ESTIMATOR,
+    PER_TARGET,
     TUNED,
     Tables,
     interval,
@@ -103,6 +104,34 @@ def test_rivals_are_fitted_and_the_best_is_named(study):
     assert errors[BEST]["number"] < 2.0
 
 
+@pytest.mark.parametrize(
+    "method",
+    [ESTIMATOR, "MMoE, softmax per example", "MMoE, chosen by fit", PER_TARGET],
+)
+def test_networks_predict_numbers_and_classes(study, monkeypatch, method):
+    """One epoch of each kind of network: all errors are finite."""
+    pytest.importorskip("sklearn")
+    from dselectk_keras.tables import model
+    from research.engine import Job
+
+    monkeypatch.setattr(model.Settings, "__init__", few_epochs(model.Settings.__init__))
+    (found,) = study.run(f"first: {method}", [Job(0, {})])
+    errors = found["errors"][BEST]
+    assert errors.keys() == {"number", "name"}
+    # In the units of the labels, whose deviation is 5; and a log loss.
+    assert 0.5 < errors["number"] < 8.0
+    assert 0.0 < errors["name"] < 2.0
+
+
+def few_epochs(init):
+    """The constructor of settings with two epochs and narrow layers."""
+
+    def construct(self, **options):
+        init(self, **{"epochs": 2, "units": (8, 8), **options})
+
+    return construct
+
+
 def test_tables_and_the_picture_show_each_model(study):
     """Won where the mean of the log ratios is below zero."""
     results = Results(study, "cpu")
@@ -125,7 +154,7 @@ def test_tables_and_the_picture_show_each_model(study):
     assert second[1].startswith(f"{high:+.3f}")
     figure = study.draw_ratios(results)
     (ax,) = figure.axes
-    assert [text.get_text() for text in ax.texts] == ["boosted trees, tuned", ESTIMATOR]
+    assert [text.get_text() for text in ax.texts] == [ESTIMATOR, "boosted trees, tuned"]
 
 
 def test_ten_tables_have_several_targets_each():
