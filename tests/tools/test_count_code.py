@@ -25,6 +25,6 @@ def test_a_model_overrides_what_keras_has_too():
 
 def test_a_way_counts_calls_of_the_package_and_moves_between_its_files():
     assert count_code.walk(lambda: len("a")) == (0, 0)
-    calls, moves = count_code.walk(lambda: value_at(Ramp(1.0, 0.0, end=2), 1))
+    calls, moves = count_code.walk(lambda: value_at(Ramp(1.0, 0.5, end=2), 1))
     assert calls >= 3
     assert 1 <= moves < calls
