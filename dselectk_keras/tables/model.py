@@ -26,13 +26,13 @@ STATE = "table_model.json"
 FOLDS = 7
 # What a search tries in turn, from the best settings on.
 CHANGES = (
+    {"dropout": 0.0},
     {"bins": "both"},
     {"dropout": 0.3},
-    {"bins": "none"},
     {"units": (256, 256, 256)},
+    {"bins": "none"},
     {"weight_decay": 0.2},
     {"learning_rate": 0.0007},
-    {"dropout": 0.0},
     {"units": (64,)},
 )
 
