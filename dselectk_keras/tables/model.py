@@ -27,6 +27,7 @@ FOLDS = 7
 # What a search tries in turn, from the best settings on.
 CHANGES = (
     {"dropout": 0.0},
+    {"learning_rate": 0.005},
     {"bins": "both"},
     {"dropout": 0.3},
     {"units": (256, 256, 256)},
