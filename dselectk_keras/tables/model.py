@@ -100,8 +100,8 @@ class TableModel:
         >>> frame["price"], frame["sold"] = frame["size"] * 2, ["no", "yes"] * 30
         >>> table = TableModel(members=2, settings={"epochs": 2}, verbose=0)
         >>> table = table.fit(frame, ["price", "sold"])
-        >>> table.predict(frame)["sold"].isin(["no", "yes"]).all()
-        True
+        >>> table.predict(frame[:2]).shape
+        (2, 2)
     """
 
     def __init__(
