@@ -1,27 +1,12 @@
 """Sparse, differentiable gates for mixtures of experts, in Keras 3."""
 
+from dselectk_keras import baselines as baselines
+from dselectk_keras import batches as batches
 from dselectk_keras import datasets as datasets
 from dselectk_keras import gates, plots
 from dselectk_keras import metrics as metrics
 from dselectk_keras import ops as ops
 from dselectk_keras import regularizers as regularizers
-from dselectk_keras.baselines import (
-    AttentiveGate,
-    AttentiveMoE,
-    CrossStitch,
-    HashGate,
-    L2Constrained,
-    LatentSkillsGate,
-    ReinforceGate,
-    RoutedModel,
-    SoftmaxSelectorGate,
-    SoftMoE,
-    STGumbelGate,
-    TagGate,
-    TuckerExperts,
-    single_expert,
-)
-from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import (
     ChooseExperts,
     DecideGates,
@@ -31,7 +16,6 @@ from dselectk_keras.callbacks import (
 from dselectk_keras.experts import (
     DenseExperts,
     Experts,
-    expert_layout_map,
 )
 from dselectk_keras.gates import (
     ChosenGate,
@@ -69,7 +53,7 @@ from dselectk_keras.regularizers import (
     SparsityRegularizer,
     SwitchLoadRegularizer,
 )
-from dselectk_keras.replicate import Replicas, replicate
+from dselectk_keras.replicate import replicate
 from dselectk_keras.schedules import Ramp
 from dselectk_keras.tables import TableModel, read_table, table_encoder
 
@@ -79,12 +63,8 @@ __version__ = "0.1.0"
 # `keras.ops`.
 __all__ = [
     "CGC",
-    "AttentiveGate",
-    "AttentiveMoE",
-    "Batches",
     "ChooseExperts",
     "ChosenGate",
-    "CrossStitch",
     "DSelectKGate",
     "DecideGates",
     "DenseExperts",
@@ -95,10 +75,7 @@ __all__ = [
     "GateRecorder",
     "GradNorm",
     "GumbelSoftmaxGate",
-    "HashGate",
     "ImportanceRegularizer",
-    "L2Constrained",
-    "LatentSkillsGate",
     "LoadRegularizer",
     "MMoE",
     "MoE",
@@ -106,34 +83,24 @@ __all__ = [
     "Ramp",
     "RandomGate",
     "ReachabilityRegularizer",
-    "ReinforceGate",
-    "Replicas",
-    "RoutedModel",
     "RouterZRegularizer",
-    "STGumbelGate",
     "SampleSimilarityRegularizer",
     "SmearExperts",
-    "SoftMoE",
     "SoftmaxGate",
-    "SoftmaxSelectorGate",
     "SparsityRegularizer",
     "SwitchGate",
     "SwitchLoadRegularizer",
     "TableModel",
-    "TagGate",
     "Task",
     "TopKGate",
-    "TuckerExperts",
     "build_multitask_model",
     "check_labels",
     "condense",
     "distill",
-    "expert_layout_map",
     "gates",
     "per_task",
     "plots",
     "read_table",
     "replicate",
-    "single_expert",
     "table_encoder",
 ]

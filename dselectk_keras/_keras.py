@@ -146,6 +146,25 @@ def calls_in(model):
     ]
 
 
+def has_graph(model):
+    """Whether a model is functional or sequential, so that its calls are known."""
+    return hasattr(getattr(model, "_functional", None) or model, "_nodes_by_depth")
+
+
+def replace_parts(model, layer, parts):
+    """Replace attributes of a built layer inside of a model, such as its sub-layers."""
+    for name, part in parts.items():
+        old = getattr(layer, name)
+        if isinstance(part, keras.Layer):
+            layer._tracker.replace_tracked_value("layers", old, part)
+            prefix_paths(part, layer.path)
+        setattr(layer, name, part)
+    if keras.backend.backend() == "torch":
+        # The layers around it have registered the parameters of the old ones.
+        for each in all_layers(model):
+            each._track_variables()
+
+
 def names_of_outputs(names):
     """List the names of a dict in the order of `outputs` of a call that returns it."""
     return keras.tree.flatten({name: name for name in names})

@@ -7,6 +7,8 @@ import numpy as np
 
 from dselectk_keras.utils import check_count
 
+__all__ = ["Batches"]
+
 
 class Batches(keras.utils.PyDataset):
     """Batches of a split in a new order every epoch, the same on every backend.

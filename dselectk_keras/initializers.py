@@ -9,7 +9,22 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras._keras import all_layers, copy_adapted
-from dselectk_keras.utils import Initializer, Tensor, argument_names, is_concrete
+from dselectk_keras.utils import (
+    NUM_SEEDS,
+    Initializer,
+    Tensor,
+    argument_names,
+    is_concrete,
+)
+
+_EACH_NUMBER = (
+    keras.initializers.RandomUniform,
+    keras.initializers.RandomNormal,
+    keras.initializers.TruncatedNormal,
+    keras.initializers.Constant,
+    keras.initializers.Zeros,
+    keras.initializers.Ones,
+)
 
 
 def clone_initializer(initializer: Initializer, seed_offset: int = 0) -> Any:
@@ -51,6 +66,27 @@ def stacked_initializer(initializer: Initializer) -> Callable[..., Tensor]:
         return ops.convert_to_tensor(stacked, dtype)
 
     return initialize
+
+
+def block_initializer(
+    stacked: Callable[..., Tensor], num_blocks: int
+) -> Callable[..., Tensor]:
+    """An initializer of the blocks of columns of a kernel, from one of a stack."""
+
+    def initialize(shape, dtype=None):
+        *rows, size = shape
+        blocks = stacked((num_blocks, *rows, size // num_blocks), dtype=dtype)
+        return ops.reshape(ops.moveaxis(blocks, 0, -2), shape)
+
+    return initialize
+
+
+def draws_each_number(initializer: Any) -> bool:
+    """Check whether the numbers that an initializer draws do not depend on the shape.
+
+    It can draw many variables at once.
+    """
+    return isinstance(initializer, _EACH_NUMBER)
 
 
 def copy_layer(layer: keras.Layer, seed_offset: int, **changes: Any) -> Any:
@@ -102,6 +138,6 @@ def _separate(config: Any, seed_offset: int) -> Any:
     if not is_dict:
         return type(config)(copy.values())
     copy.pop("shared_object_id", None)
-    if isinstance(seed := copy.get("seed"), int):
-        copy["seed"] = (seed + seed_offset) % 2**32
+    if seed_offset and isinstance(seed := copy.get("seed"), int):
+        copy["seed"] = (seed + seed_offset) % NUM_SEEDS
     return copy

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.ops import sum_segments
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Configured,
@@ -112,10 +113,10 @@ class SelectionMetric(GateMetric):
         labels = ops.cast(ops.where(known, labels, 0), "int32")
         # Not a product of one-hot matrices, which would round the sample weights on
         # devices that multiply in lower precision.
-        counts = ops.segment_sum(
+        counts = sum_segments(
             ops.where(known, amounts, 0.0),
             labels * n + ops.argmax(weights, axis=-1),
-            num_segments=self.num_classes * n,
+            self.num_classes * n,
         )
         self.total.assign(self.total + ops.reshape(counts, self.total.shape))
 

@@ -118,6 +118,23 @@ def largest(x: Tensor, axis: int = -1) -> Tensor:
     return ops.amax(x, axis=axis, keepdims=True)
 
 
+def clipped(x: Tensor, least: float, most: float | None = None) -> Tensor:
+    """Bound the entries of a tensor by numbers.
+
+    Keras copies the numbers to the device on torch.
+    """
+    if keras.backend.backend() == "torch":
+        return x.clamp(least, most)
+    return ops.maximum(x, least) if most is None else ops.clip(x, least, most)
+
+
+def filled(x: Tensor, where: Tensor, number: float) -> Tensor:
+    """Put a number in the place of some entries; on torch, without a copy of it."""
+    if keras.backend.backend() == "torch":
+        return x.masked_fill(where, number)
+    return ops.where(where, number, x)
+
+
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
     r"""Keep the k largest logits and set the others to minus infinity.
 
@@ -158,13 +175,13 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
         mask = ops.any(ops.expand_dims(kept, -1) == ops.arange(n), axis=-2)
         # With NaN, no comparison holds.
         mask = ops.logical_and(mask, logits <= largest(logits))
-        return ops.where(mask, logits, -float("inf"))
-    left, mask = logits, False
+        return filled(logits, ops.logical_not(mask), -float("inf"))
+    left, mask = logits, None
     for _ in range(k):
         found = first_largest(left)
-        left = ops.where(found, -float("inf"), left)
-        mask = ops.logical_or(mask, found)
-    return ops.where(mask, logits, -float("inf"))
+        left = filled(left, found, -float("inf"))
+        mask = found if mask is None else ops.logical_or(mask, found)
+    return filled(logits, ops.logical_not(mask), -float("inf"))
 
 
 def keep_largest(weights: Tensor, k: int) -> Tensor:
@@ -298,10 +315,13 @@ def smooth_step(x: Tensor, gamma: Tensor = 1.0) -> Tensor:
         B.3.
     """
     if isinstance(gamma, numbers.Real) or not hasattr(gamma, "shape"):
-        gamma = check_number("gamma", gamma, above=0)
+        gamma = float(check_number("gamma", gamma, above=0))
     x = ops.cast(x, "float32")
-    gamma = ops.maximum(ops.cast(gamma, "float32"), 1e-7)
-    u = ops.clip(x / gamma + 0.5, 0.0, 1.0)
+    if isinstance(gamma, float):
+        gamma = max(gamma, 1e-7)
+    else:
+        gamma = clipped(ops.cast(gamma, "float32"), 1e-7)
+    u = clipped(x / gamma + 0.5, 0.0, 1.0)
     return u * u * (3.0 - 2.0 * u)
 
 
@@ -378,7 +398,7 @@ def entropy(
     """
     p = ops.cast(probabilities, "float32")
     # The lower bound makes 0 log 0 zero when epsilon is 0.
-    log = ops.log(ops.maximum(ops.relu(p) + epsilon, 1e-30))
+    log = ops.log(clipped(ops.relu(p) + epsilon, 1e-30))
     return -ops.sum(p * log, axis=axis)
 
 
@@ -487,8 +507,8 @@ def mix(experts: Any, weights: Tensor, per_example: bool = False) -> Tensor:
     $$
 
     Args:
-        experts: Tensor `(batch, n, ...)`, the outputs of the experts; or a list of n
-            tensors `(batch, ...)`.
+        experts: Tensor `(batch, n, ...)`, the outputs of the experts; or a list or
+            tuple of n tensors `(batch, ...)`.
         weights: The weights of one gate, `(n,)`, or of several, `(g, n)`; with
             `per_example`, `(batch, n)` or `(batch, g, n)`.
         per_example: Whether `weights` have a batch axis.
@@ -502,7 +522,7 @@ def mix(experts: Any, weights: Tensor, per_example: bool = False) -> Tensor:
         >>> keras.ops.convert_to_numpy(found).tolist()
         [[1.5]]
     """
-    if isinstance(experts, list) and hasattr(experts[0], "shape"):
+    if isinstance(experts, (list, tuple)) and hasattr(experts[0], "shape"):
         experts = ops.stack(experts, axis=1)
     experts = ops.convert_to_tensor(experts)
     if not keras.backend.is_float_dtype(experts.dtype):
@@ -543,6 +563,16 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     if not on_torch or keras.backend.standardize_dtype(x.dtype) != "float64":
         return ops.matmul(x, y)
     return operator.matmul(x, ops.cast(y, "float64"))
+
+
+def sum_segments(x: Tensor, segments: Tensor, number: int) -> Tensor:
+    """Sum rows by their segments, integers; on torch, without a wait for the device.
+
+    There Keras makes an index of the size of `x`, and reads a number on the host.
+    """
+    if keras.backend.backend() == "torch":
+        return x.new_zeros(number, *x.shape[1:]).index_add(0, segments, x)
+    return ops.segment_sum(x, segments, num_segments=number)
 
 
 def mix_parameters(weights: Tensor, parameters: Tensor) -> Tensor:
@@ -589,6 +619,8 @@ def unstack(x: Tensor, axis: int) -> list[Tensor]:
         >>> [keras.ops.convert_to_numpy(each).tolist() for each in columns]
         [[1.0, 0.0], [0.0, 1.0]]
     """
+    if keras.backend.backend() != "jax":
+        return list(ops.unstack(ops.convert_to_tensor(x), axis=axis))
     return [ops.squeeze(each, axis) for each in ops.split(x, int(x.shape[axis]), axis)]
 
 
@@ -614,13 +646,14 @@ def choose_by_fit(
     columns in this way is group orthogonal matching pursuit.
 
     Args:
-        outputs: The experts' outputs, an array `(samples, n, ...)`.
+        outputs: The experts' outputs, an array `(samples, n, ...)`, all finite.
         labels: An array `(samples, columns)`. Missing labels are NaN.
         k: The number of experts per task.
         ridge: $\lambda$, as a multiple of the mean variance of the units.
         weights: Sample weights `(samples, columns)`; 0 leaves a label out.
-        tasks: The task of each column; by default, each column is a task. The explained
-            variances of the columns of a task are added up.
+        tasks: The task of each column, integers from 0 without a gap; by default, each
+            column is a task. The explained variances of the columns of a task are added
+            up.
         always: The number of experts, the last ones, that each task has anyway. They
             are the last of its k experts.
 
@@ -637,15 +670,13 @@ def choose_by_fit(
         The method is our own. Pati et al., "Orthogonal Matching Pursuit" (1993); Lozano
         et al., "Group Orthogonal Matching Pursuit" (NeurIPS 2009).
     """
-    units = np.asarray(outputs, "float64")
+    units, y, weights, tasks = _checked_fit(outputs, labels, weights, tasks)
     samples, n = units.shape[:2]
     units = units.reshape(samples, -1)
     size = units.shape[1] // n
-    y = np.asarray(labels, "float64")
+    check_count("always", always, minimum=0)
     check_count("k", k, minimum=always + 1, maximum=min(n, MAX_EXPERTS))
     check_number("ridge", ridge, minimum=0)
-    tasks = np.arange(y.shape[1]) if tasks is None else np.asarray(tasks)
-    weights = np.ones(y.shape) if weights is None else np.asarray(weights, "float64")
     weights = np.where(np.isnan(y), 0.0, weights)
     part = weights / np.maximum(weights.sum(axis=0), 1e-12)
     y = np.nan_to_num(y)
@@ -669,6 +700,43 @@ def choose_by_fit(
         target = (centered.T @ weighted[np.ix_(rows, columns)]).reshape(n, size, -1)
         chosen[members] = _choose(gram, target, tasks[columns], members, k, always)
     return chosen
+
+
+def _checked_fit(outputs, labels, weights, tasks):
+    """Return the arrays of `choose_by_fit`, or raise an error if they do not fit."""
+    units, y = np.asarray(outputs, "float64"), np.asarray(labels, "float64")
+    if units.ndim < 2 or y.ndim != 2 or len(units) != len(y) or 0 in units.shape:
+        raise ValueError(
+            "`outputs` (samples, n, ...) and `labels` (samples, columns) must have the "
+            f"same number of samples, at least one. Received: {units.shape} and "
+            f"{y.shape}. One column of labels is labels[:, None]."
+        )
+    weights = np.ones(y.shape) if weights is None else np.asarray(weights, "float64")
+    if weights.shape != y.shape or not (weights >= 0).all():
+        raise ValueError(
+            "`weights` must have a number of 0 or more for each label, with the shape "
+            f"{y.shape}. Received: shape {weights.shape}, smallest "
+            f"{weights.min(initial=np.inf)}."
+        )
+    columns = y.shape[1]
+    tasks = np.arange(columns) if tasks is None else np.asarray(tasks)
+    if tasks.shape != (columns,) or {*tasks.tolist()} != {
+        *range(len({*tasks.tolist()}))
+    }:
+        raise ValueError(
+            f"`tasks` must have a number for each of {columns} columns, all from 0 to "
+            f"the largest. Received: tasks={tasks.tolist()}."
+        )
+    bad = [~np.isfinite(units), np.isinf(y), np.isinf(weights)]
+    wrong = [each.reshape(len(y), -1).any(axis=1) for each in bad]
+    for name, rows in zip(("outputs", "labels", "weights"), wrong, strict=True):
+        if rows.any():
+            raise ValueError(
+                f"`{name}` must be finite; only missing labels are NaN. Received: "
+                f"others in {rows.sum()} rows, {np.flatnonzero(rows)[:5].tolist()} "
+                "first. Leave these samples out."
+            )
+    return units, y, weights, tasks
 
 
 def _choose(gram, target, tasks, members, k, always):

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.ops import coefficient_of_variation, entropy, softmax
+from dselectk_keras.ops import clipped, coefficient_of_variation, entropy, softmax
 from dselectk_keras.schedules import check_schedule, value_at
 from dselectk_keras.utils import (
     Configured,
@@ -343,7 +343,7 @@ class ReachabilityRegularizer(ScheduledRegularizer):
     def term(self, inputs: Tensor) -> Tensor:
         """Compute the sum of the reciprocals of the selectors' weight on experts."""
         mass = ops.sum(ops.cast(inputs, "float32"), axis=-1)
-        return ops.sum(1.0 / ops.maximum(mass, 1e-6))
+        return ops.sum(1.0 / clipped(mass, 1e-6))
 
 
 @keras.saving.register_keras_serializable("dselectk_keras")

@@ -14,6 +14,8 @@ from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.program import Program
 from dselectk_keras.utils import check_count, optional_import
 
+__all__ = ["Replicas", "replicate"]
+
 STEPS = "", "train_"  # Names of hooks that Keras calls in each step of `fit`.
 DATA = "x", "y", "sample_weight"  # Arguments of `fit`.
 FREQUENCIES = "unit", "save_freq", "update_freq"  # Attributes of callbacks.
@@ -290,7 +292,17 @@ class _Run(NamedTuple):
             if vectorize == "auto":
                 at_once = 1 if jax.default_backend() == "cpu" else len(group)
             for first in range(0, len(group), at_once):
-                run.scan(program, group[first : first + at_once])
+                part = group[first : first + at_once]
+                try:
+                    run.scan(program, part)
+                except jax.errors.JaxRuntimeError as error:
+                    if "RESOURCE_EXHAUSTED" not in str(error):
+                        raise
+                    raise MemoryError(
+                        f"The device must hold {len(part)} copies at once, and has too "
+                        f"little memory. Received: vectorize={vectorize!r}. Set "
+                        f"vectorize={max(1, len(part) // 2)}, or a smaller batch_size."
+                    ) from error
 
     @staticmethod
     def rows(data, copies=1):

@@ -27,8 +27,9 @@ Shape = tuple[Any, ...]
 NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 # More would take all memory, or hours, before anything else fails.
 MAX_EXPERTS = 2**16
-# Random seeds of Keras have no more bits.
 MAX_COUNT = 2**32 - 1
+# Torch keeps seeds in signed integers of 32 bits.
+NUM_SEEDS = 2**31
 BOUNDS = {
     "above": (operator.gt, "above"),
     "minimum": (operator.ge, "at least"),
@@ -103,7 +104,9 @@ def check_number(name: str, value: Any, **bounds: float) -> Any:
 
 def check_seed(seed: Any) -> int | None:
     """Convert a random seed to an `int`, unless it is `None`, or raise an error."""
-    return None if seed is None else check_count("seed", seed, minimum=0)
+    if seed is None:
+        return None
+    return check_count("seed", seed, minimum=0, maximum=NUM_SEEDS - 1)
 
 
 def get_from(module: Any, name: str, value: Any) -> Any:
@@ -170,6 +173,17 @@ def check_indices(name: str, values: Any, size: int) -> list[int]:
     return [check_count(name, each, 0, size - 1) for each in values]
 
 
+def check_integers(name: str, values: Any, minimum: int, maximum: int) -> list:
+    """List integers, or lists of them, from an array, or raise an error."""
+    array = np.array(values, dtype=object)
+    found = [check_count(name, value, minimum, maximum) for value in array.flat]
+    if not array.ndim or not found:
+        raise ValueError(
+            f"`{name}` must hold one integer or more. Received: {name}={values!r}."
+        )
+    return np.reshape(found, array.shape).tolist()
+
+
 def convert(name: str, value: Any, function: Callable[[Any], Any]) -> Any:
     """Convert a setting by a function; an error of any type names the setting."""
     try:
@@ -231,6 +245,19 @@ class CalledOnce:
     There the second call, in the backward pass, would change variables again.
     """
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the layer, but not a second time in the backward pass."""
+        if _is_in_backward_pass():
+            raise RuntimeError(
+                "On torch, a layer with gates cannot be evaluated again in the "
+                "backward pass: it would count the step twice and draw other random "
+                f"numbers. Received: a second call of {self!r}, by a "
+                "`keras.RematScope` in which the model was made, or by "
+                "`torch.utils.checkpoint`. Make the model outside of the scope."
+            )
+        parent: Any = super()
+        return parent.__call__(*args, **kwargs)
+
     def rematerialized_call(self, layer_call: Any, *args: Any, **kwargs: Any) -> Any:
         """Return what Keras calls in a `keras.RematScope`."""
         parent: Any = super()
@@ -240,10 +267,21 @@ class CalledOnce:
         warnings.warn(
             "On torch, a `keras.RematScope` leaves out layers with gates, which would "
             "count each step twice and draw other random numbers. If the model is made "
-            "in the scope too, that happens anyway: make it outside of the scope.",
+            "in the scope too, it cannot be trained: make it outside of the scope.",
             stacklevel=2,
         )
         return layer_call
+
+
+def _is_in_backward_pass():
+    """Check whether torch computes gradients now, outside of a compiled program."""
+    if keras.backend.backend() != "torch":
+        return False
+    import torch  # pyright: ignore[reportMissingImports]
+
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._current_graph_task_id() != -1  # noqa: SLF001
 
 
 class Configured:

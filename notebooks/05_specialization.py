@@ -103,7 +103,11 @@ if USE_MNIST:
 def mixture(gate):
     """Five small experts, and a gate with a network of its own."""
     inputs = keras.Input(train_x.shape[1:])
-    layer = dk.AttentiveMoE if isinstance(gate, dk.AttentiveGate) else dk.MoE
+    layer = (
+        dk.baselines.AttentiveMoE
+        if isinstance(gate, dk.baselines.AttentiveGate)
+        else dk.MoE
+    )
     moe = layer(
         dk.DenseExperts(EXPERTS, [12, 10], ["relu", "softmax"]),
         gate,
@@ -133,7 +137,7 @@ WAYS = {
     "original": original,
     "importance": lambda: original(dk.ImportanceRegularizer(0.4, squared=True)),
     "similarity": lambda: original(dk.SampleSimilarityRegularizer(3.0, 3.0)),
-    "attentive": lambda: dk.AttentiveGate(units=8),
+    "attentive": lambda: dk.baselines.AttentiveGate(units=8),
 }
 
 models = {}

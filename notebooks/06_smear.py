@@ -217,16 +217,18 @@ def routed(router, num_experts=EXPERTS):
         kernel_initializer=keras.initializers.RandomNormal(stddev=0.01),
     )
     if router == "single":
-        return dk.MoE(dk.single_expert(bank), dk.SoftmaxGate())
+        return dk.MoE(dk.baselines.single_expert(bank), dk.SoftmaxGate())
     if router == "tag":
-        return dk.MoE(bank, dk.TagGate(), per_example=True)
+        return dk.MoE(bank, dk.baselines.TagGate(), per_example=True)
     if router == "SMEAR":
         gate = dk.SoftmaxGate(normalize=True, expert_dropout=0.1)
         return dk.SmearExperts(bank, gate)
     gates = {
         "switch": dk.SwitchGate(normalize=True, expert_dropout=0.1),
-        "ST-Gumbel": dk.STGumbelGate(dk.Ramp(10.0, 0.5, end=300), normalize=True),
-        "REINFORCE": dk.ReinforceGate(normalize=True),
+        "ST-Gumbel": dk.baselines.STGumbelGate(
+            dk.Ramp(10.0, 0.5, end=300), normalize=True
+        ),
+        "REINFORCE": dk.baselines.ReinforceGate(normalize=True),
         "ensemble": dk.SoftmaxGate(normalize=True),
     }
     mean = keras.layers.GlobalAveragePooling1D()
@@ -251,7 +253,7 @@ def build(router):
     x = keras.layers.GlobalAveragePooling2D()(adapt(frozen(adapt(inputs))))
     outputs = keras.layers.Dense(8, "softmax")(x)
     both = {"features": inputs, "domain": tags} if router == "tag" else inputs
-    model = dk.RoutedModel(both, outputs)  # It tells REINFORCE the reward.
+    model = dk.baselines.RoutedModel(both, outputs)  # It tells REINFORCE the reward.
     model.compile(keras.optimizers.Adam(3e-3), "sparse_categorical_crossentropy")
     return model
 
@@ -266,7 +268,7 @@ def given(router, part, pictures):
 def fit(router, seed):
     keras.utils.set_random_seed(seed)
     model = build(router)
-    data = dk.Batches((given(router, "train", train), train[2]), 64, seed)
+    data = dk.batches.Batches((given(router, "train", train), train[2]), 64, seed)
     model.fit(data, epochs=EPOCHS, shuffle=False, verbose=0)
     return model
 
@@ -384,7 +386,7 @@ lengths = 16, 64, 256, 1024
 print("positions   counted: merged, all   measured: merged, all")
 for positions in lengths:
     x = np.random.default_rng(0).normal(size=(32, positions, 128)).astype("float32")
-    one = seconds(dk.MoE(dk.single_expert(bank()), dk.SoftmaxGate()), x)
+    one = seconds(dk.MoE(dk.baselines.single_expert(bank()), dk.SoftmaxGate()), x)
     merged = seconds(dk.SmearExperts(bank(), dk.SoftmaxGate()), x) / one
     every = dk.MoE(bank(), dk.SoftmaxGate(), per_example=True, routing_network=mean())
     every = seconds(every, x) / one

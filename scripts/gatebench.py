@@ -3,8 +3,8 @@
     python scripts/gatebench.py --data-dir DATA
 
 trains all arms on all problems, and writes results, a page and pictures. An interrupted
-run is continued. It needs JAX, which trains the runs of a problem as one program. Some
-problems read data that packages of the extra `bench` ship.
+run is continued. JAX trains the runs of a problem as one program, another --backend one
+by one. Some problems read data that packages of the extra `bench` ship.
 
     python scripts/gatebench.py --mine TABLE.csv --targets price rating
 
@@ -44,10 +44,12 @@ def main(arguments=None):
     """Parse, run, and say where the page is."""
     options, parser = parse(arguments)
     has_jax = importlib.util.find_spec("jax") is not None
-    if not (has_jax or options.mine or options.pages_only or options.dry_run):
+    trains = not (options.mine or options.pages_only or options.dry_run)
+    if trains and not (has_jax or options.backend):
         sys.exit(
             "GateBench needs JAX, which trains its runs as one program. Received: no "
-            'package `jax`. Run in a copy of the repository: pip install ".[jax]".'
+            "package `jax`, and no --backend, which would train them one by one. Run "
+            'in a copy of the repository: pip install ".[jax]".'
         )
     choose_backend("jax" if has_jax and not options.backend else options.backend)
     from research.benches.gate_comparison import mine, own, page

@@ -20,6 +20,7 @@ from common.command_line import (
     add_backend,
     check_names,
     choose_backend,
+    count,
     make_parser,
     refuse,
     without_data_dir,
@@ -222,7 +223,7 @@ def parse(arguments):
         metavar="FIELD=VALUE",
         help="change a field of the config, such as epochs=3; may be repeated",
     )
-    add("--seeds", type=int, help="seeds to report; the preset's own if left out")
+    add("--seeds", type=count, help="seeds to report; the preset's own if left out")
     add("--data-dir", help="folder with the files of real data")
     add(
         "--together",

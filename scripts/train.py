@@ -6,10 +6,11 @@ writes the model, the gate history, the metrics and the figures to the folder.
 
     python scripts/train.py --table clicks.parquet --targets click purchase
 
-trains on a table of your own, CSV or Parquet, with strings and missing values. Targets
-have two values, or are numbers. It prints the gates, how good each task is and what it
-costs to serve, and writes a model that takes the raw columns: `model.keras`, and on
-TensorFlow a SavedModel.
+trains a `TableModel` on a table of your own, CSV or Parquet, with strings, dates and
+missing values. Targets have classes, or are numbers. It prints how good each task is
+and what it costs to serve, and writes a model that takes the columns: `model.keras`,
+and on TensorFlow a SavedModel. With `--gate`, `--architecture` or `--num-nonzeros`, it
+trains a network with gates in its place.
 """
 
 import argparse
@@ -30,6 +31,15 @@ from common.command_line import (
     registered,
 )
 
+# What builds a network with gates for a --table, and what such a network alone reads.
+BUILD_A_NETWORK = "--gate", "--architecture", "--num-nonzeros"
+OF_NETWORKS = (
+    *("architecture_options", "gate_options", "gamma", "entropy", "decide_by"),
+    *("per_example", "num_experts", "units", "epochs", "batch_size", "learning_rate"),
+)
+# Of a --table alone.
+SWITCHES = "mixed_precision", "quick", "compare"
+
 
 def main(arguments=None):
     """Parse the arguments, train, and print the results and where they are."""
@@ -49,6 +59,12 @@ def main(arguments=None):
         help="arguments of the data set, such as '{\"num_train\": 1000}'",
     )
     add_table(parser)
+    add("--quick", action="store_true", help="train one network on --table, not four")
+    add(
+        "--compare",
+        action="store_true",
+        help="train boosted trees, extra trees and a linear model on --table too",
+    )
     add(
         "--mixed-precision",
         action="store_true",
@@ -157,11 +173,21 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
     others = "data", "data-options", "num-tasks", "num-train"
     not_used = [f"--{option}" for option in others]
     refuse(parser, arguments, not_used, "not for tables. Received: --table.")
-    _check_gate(options, arguments, parser)
+    given = {each.partition("=")[0] for each in map(str, arguments)}
+    has_gates = bool(given & {*BUILD_A_NETWORK})
+    if has_gates:
+        why = "for a --table without --gate, --architecture and --num-nonzeros."
+        refuse(parser, arguments, ["--quick"], why)
+        _check_gate(options, arguments, parser)
+    else:
+        names = [f"--{each.replace('_', '-')}" for each in OF_NETWORKS]
+        why = "for a network on a --table: pass also --gate or --architecture."
+        refuse(parser, arguments, names, why)
     import keras
 
     from common.table_run import describe, train_table
     from common.training_run import TrainingRun
+    from dselectk_keras import TableModel
 
     if options.pop("mixed_precision"):
         keras.config.set_dtype_policy("mixed_bfloat16")
@@ -174,9 +200,19 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
     left_out = {*names, *(option.replace("-", "_") for option in others)}
     settings = {name: each for name, each in options.items() if name not in left_out}
     settings["num_experts"] = settings["num_experts"] or 8
+    quick, more["compare"] = settings.pop("quick"), settings.pop("compare")
     try:
-        run = TrainingRun(**settings)
-        note_selection(run)
+        run: Any = TrainingRun(**settings) if has_gates else None
+        if has_gates:
+            note_selection(run)
+        else:
+            members = {"members": 1} if quick else {}
+            run = TableModel(
+                **members,
+                hashed=more["hashed"],
+                seed=options["seed"],
+                verbose=int(not quiet),
+            )
         report = train_table(run, path, targets, *arguments_of_run, **more)
     except KeyboardInterrupt:
         _say_how_to_go_on(parser, out, arguments)
@@ -206,13 +242,13 @@ def _check_gate(options, arguments, parser: argparse.ArgumentParser):
 
 def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
-    refuse_without_table(parser, arguments, "mixed_precision")
+    refuse_without_table(parser, arguments, *SWITCHES)
     _check_gate(options, arguments, parser)
     from common.environment import device
     from common.training_run import TrainingRun
 
     print(f"Training on {device()}.", flush=True)
-    for name in ("table", "mixed_precision", *OF_TABLES):
+    for name in ("table", *SWITCHES, *OF_TABLES):
         options.pop(name)
     out, overwrite = options.pop("out"), options.pop("overwrite")
     progress, resume = not options.pop("quiet"), options.pop("resume")

@@ -1,5 +1,6 @@
 """Every test starts from the same backend, seed and drawing surface."""
 
+import collections
 import functools
 import gc
 import os
@@ -57,6 +58,10 @@ def patched(name):
     return unpatched != "1" and name not in unpatched.split(",")
 
 
+BACKENDS = "tensorflow", "jax", "torch"
+# The first words of the reason of a skip by the marker `backends`.
+ELSEWHERE = "Runs on "
+RESEARCH = "the result does not depend on the backend, and torch is fastest"
 WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
 # Tests of code that no backend runs, that chooses the backend of a new process, or that
 # only calls what other tests run on each backend. `make test-backends` leaves them out,
@@ -87,7 +92,7 @@ BACKEND_INDEPENDENT = (
     "test_toy_gate.py",
 )
 # Tests of the same kind that train, for research alone: of torch, which neither traces
-# nor compiles. Tests whose `skipif` names their backends are left out, and so are
+# nor compiles. Tests that name their backends are left out, and so are
 # `..._on_every_backend`.
 ON_TORCH = (
     "docs/test_call_path.py",
@@ -114,33 +119,50 @@ LONGEST = (
 )
 
 
-def runs_on_torch(item, place):
-    """Check whether a test is of torch alone, by its marker or by `ON_TORCH`."""
-    if item.get_closest_marker("on_torch"):
-        return True
-    listed = f"{place}::{item.name}".startswith(ON_TORCH)
-    return listed and not item.get_closest_marker("skipif")
+def backends_of(item, place):
+    """The backends of a test, and why: by its marker, or by `ON_TORCH`; else all."""
+    if marker := item.get_closest_marker("backends"):
+        return marker.args, marker.kwargs.get("reason", RESEARCH)
+    if is_everywhere(item) or not f"{place}::{item.name}".startswith(ON_TORCH):
+        return BACKENDS, ""
+    return ("torch",), RESEARCH
+
+
+def is_everywhere(item):
+    """Check whether the name of a test says that it runs on every backend."""
+    return item.name.partition("[")[0].endswith("on_every_backend")
 
 
 def pytest_collection_modifyitems(items):
     """Order the tests, and mark those whose result does not depend on the backend."""
     import keras
 
-    elsewhere = pytest.mark.skip(
-        reason="It knows no backend, and `make test-backends` runs it on torch."
-    )
-
     def place(item):
         return item.path.relative_to(pathlib.Path(__file__).parent).as_posix()
 
     for item in items:
-        everywhere = item.name.partition("[")[0].endswith("on_every_backend")
-        if runs_on_torch(item, place(item)) and not everywhere:
-            if keras.backend.backend() != "torch":
-                item.add_marker(elsewhere)
-        elif place(item).startswith(BACKEND_INDEPENDENT) and not everywhere:
+        backends, reason = backends_of(item, place(item))
+        listed = place(item).startswith(BACKEND_INDEPENDENT)
+        if keras.backend.backend() not in backends:
+            reason = f"{ELSEWHERE}{' or '.join(backends)}: {reason}"
+            item.add_marker(pytest.mark.skip(reason=reason))
+        elif backends == BACKENDS and listed and not is_everywhere(item):
             item.add_marker(pytest.mark.backend_independent)
     items.sort(key=lambda item: not place(item).startswith(LONGEST))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter):
+    """Count the tests that were left to other backends."""
+    yield
+    reasons = [
+        report.longrepr[2] for report in terminalreporter.stats.get("skipped", ())
+    ]
+    left = [each.partition(ELSEWHERE)[2].partition(":")[0] for each in reasons]
+    counts = collections.Counter(filter(None, left))
+    if counts:
+        shown = ", ".join(f"{n} to {names}" for names, n in sorted(counts.items()))
+        terminalreporter.write_line(f"Tests left to other backends: {shown}.")
 
 
 def pytest_addoption(parser):

@@ -4,7 +4,8 @@ import dataclasses
 import importlib
 from collections.abc import Callable
 
-from dselectk_keras.gates import GATES
+from dselectk_keras.baselines.attentive import AttentiveInputs
+from dselectk_keras.gates import GATES, RouterInputs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,3 +57,8 @@ def all_cases():
 def case_named(name):
     """The case of a name."""
     return next(case for case in all_cases() if case.name == name)
+
+
+def router_inputs(**given):
+    """The inputs of a gate in one value, by name."""
+    return (AttentiveInputs if "hidden" in given else RouterInputs)(**given)

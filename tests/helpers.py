@@ -11,6 +11,7 @@ from keras import ops
 PUBLIC_MODULES = (
     "dselectk_keras",
     "dselectk_keras.baselines",
+    "dselectk_keras.batches",
     "dselectk_keras.callbacks",
     "dselectk_keras.datasets",
     "dselectk_keras.experts",
@@ -21,6 +22,7 @@ PUBLIC_MODULES = (
     "dselectk_keras.ops",
     "dselectk_keras.plots",
     "dselectk_keras.regularizers",
+    "dselectk_keras.replicate",
     "research.engine",
 )
 # Compiling takes the time in tests, not running.

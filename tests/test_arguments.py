@@ -15,11 +15,11 @@ import types
 import keras
 import numpy as np
 import pytest
-from gate_cases import all_cases
+from gate_cases import all_cases, router_inputs
 from helpers import built, numbers, numpy
 
 import dselectk_keras as dk
-from dselectk_keras.gates import GATES, RouterInputs
+from dselectk_keras.gates import GATES
 from dselectk_keras.models.build import OF_MODEL
 from dselectk_keras.registry import Registry
 
@@ -53,7 +53,7 @@ def use_gate(gate):
         inputs["hidden"] = numbers((BATCH, EXPERTS, DIM))
     mixed = gate(numbers((BATCH, EXPERTS, UNITS)), **inputs, training=True)
     revive(gate)
-    return [mixed, gate.expert_weights(RouterInputs(**inputs)), *gate.losses]
+    return [mixed, gate.expert_weights(router_inputs(**inputs)), *gate.losses]
 
 
 def use_layer(layer):
@@ -119,7 +119,7 @@ def routed_model(consistency, outputs_are):
     inputs = keras.Input((DIM,))
     outputs = keras.layers.Dense(2)(inputs)
     settings = {"consistency": consistency, "outputs_are": outputs_are}
-    return dk.RoutedModel(inputs, outputs, **settings)
+    return dk.baselines.RoutedModel(inputs, outputs, **settings)
 
 
 def entries():
@@ -145,14 +145,14 @@ def entries():
         for cls in map(vars(dk.metrics).get, dk.metrics.__all__)
         if isinstance(cls, type) and issubclass(cls, keras.Metric)
     ]
-    layers = [dk.MoE, dk.MMoE, dk.CGC, dk.SmearExperts, dk.L2Constrained]
+    layers = [dk.MoE, dk.MMoE, dk.CGC, dk.SmearExperts, dk.baselines.L2Constrained]
     found += [
         (dk.DenseExperts, bank, use_layer),
-        (dk.TuckerExperts, bank, use_layer),
+        (dk.baselines.TuckerExperts, bank, use_layer),
         (dk.Experts, template, use_layer),
         *((layer, gated, use_layer) for layer in layers),
-        (dk.CrossStitch, {}, use_layer_of_sequences),
-        (dk.SoftMoE, gated, use_layer_of_sequences),
+        (dk.baselines.CrossStitch, {}, use_layer_of_sequences),
+        (dk.baselines.SoftMoE, gated, use_layer_of_sequences),
         (dk.Task, {"name": "click"}, use_task),
         (dk.build_multitask_model, {"inputs": DIM, "tasks": 2}, use_model),
         (routed_model, routed, use_model),
@@ -160,7 +160,11 @@ def entries():
         (dk.DecideGates, {}, use_callback),
         (dk.ChooseExperts, {"x": X, "y": X[:, :2]}, use_callback),
         (dk.GateRecorder, {}, use_callback),
-        (dk.Batches, {"data": (X, X), "batch_size": 2}, lambda data: [data[0][0]]),
+        (
+            dk.batches.Batches,
+            {"data": (X, X), "batch_size": 2},
+            lambda data: [data[0][0]],
+        ),
     ]
     return found
 
@@ -298,7 +302,7 @@ def functions():
         entry(method(built_bank, "sliced"), use_bank, indices=[1]),
         entry(method(built_bank, "resized"), use_bank, ["num_experts"], num_experts=2),
         entry(method(built_layer, "expert_weights"), use_tensors, inputs=X),
-        entry(dk.single_expert, use_bank, bank=built_bank()),
+        entry(dk.baselines.single_expert, use_bank, bank=built_bank()),
         entry(dk.condense, use_model, **condensed),
         entry(dk.per_task, use_model, **condensed, name="a"),
         entry(dk.distill, use_model, **condensed, gate=dk.SoftmaxGate()),
@@ -310,7 +314,7 @@ def functions():
         entry(method(history, "append"), step=1, records=records),
         entry(method(history, "cut"), step=0),
         entry(method(history, "save"), path="history.npz"),
-        entry(dk.expert_layout_map, mesh=mesh),
+        entry(dk.experts.expert_layout_map, mesh=mesh),
         entry(plots.plot_curves, use_figure, curves={"a": ([0, 1], [2, 3])}),
         entry(plots.plot_runs, use_figure, values={"a": [1.0, 2.0]}),
         entry(plots.plot_expert_heatmap, use_figure, weights=weights),

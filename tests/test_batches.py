@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from checks import assert_equal
 
-from dselectk_keras import Batches
+from dselectk_keras.batches import Batches
 from dselectk_keras.datasets import Split
 
 SPLIT = Split(np.arange(10.0)[:, None], np.arange(10.0)[:, None] * 2)
@@ -36,6 +36,14 @@ def test_every_epoch_has_an_order_of_its_own_and_the_seed_decides_it():
     assert not np.array_equal(first, epoch(other)[0])
 
 
+def test_an_epoch_that_has_not_ended_keeps_its_order():
+    """Keras may read a batch, and end an epoch, before the first one."""
+    batches, again = Batches(SPLIT, 4, 3), Batches(SPLIT, 4, 3)
+    batches[0], batches[1]
+    batches.on_epoch_end()
+    assert_equal(epoch(batches)[0], epoch(again)[0])
+
+
 def test_processes_that_would_not_see_the_next_order_are_refused():
     with pytest.raises(ValueError, match="`use_multiprocessing` must be False"):
         Batches(SPLIT, 4, workers=2, use_multiprocessing=True)
@@ -60,9 +68,7 @@ def test_a_table_of_inputs_of_several_kinds_is_no_array():
     assert sorted(x[:, 0]) == [0, 1, 2, 3]
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="TensorFlow looks up strings."
-)
+@pytest.mark.backends("tensorflow", reason="TensorFlow looks up strings.")
 def test_keras_reads_batches_of_strings():
     x = np.array(["low", "high"] * 4, object)
     inputs = keras.Input((), dtype="string")

@@ -3,7 +3,8 @@
 import keras
 import pytest
 
-from dselectk_keras import CrossStitch, DenseExperts, L2Constrained, Ramp, TuckerExperts
+from dselectk_keras import DenseExperts, Ramp
+from dselectk_keras.baselines import CrossStitch, L2Constrained, TuckerExperts
 
 SEEDED = {
     "kernel_initializer": keras.initializers.HeNormal(seed=1),

@@ -2,6 +2,7 @@
 
 import ast
 import pathlib
+import re
 from types import SimpleNamespace
 from unittest import mock
 
@@ -14,6 +15,7 @@ from helpers import numbers, numpy
 
 pytestmark = pytest.mark.backend_independent
 X = numbers((10, 3))
+JAX = pytest.mark.backends("jax").mark
 sliced = pytest.mark.skipif(
     not patched("sliced_batches"), reason="TensorFlow makes the batches."
 )
@@ -103,23 +105,53 @@ def test_each_change_can_be_left_out(monkeypatch, unpatched, wanted):
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "markers", "wanted"),
+    ("place", "name", "marker", "wanted"),
     [
-        ("research/studies/test_demo.py", "test_a", set(), True),
-        ("research/studies/test_demo.py", "test_a", {"skipif"}, False),
+        ("research/studies/test_demo.py", "test_a", None, "torch"),
+        (
+            "research/studies/test_demo.py",
+            "test_a",
+            pytest.mark.backends("jax").mark,
+            "jax",
+        ),
+        ("research/studies/test_demo.py", "test_a_on_every_backend[1]", None, "all"),
         (
             "scripts/test_reproduce.py",
             "test_gates_of_a_module_are_compared",
-            set(),
-            True,
+            None,
+            "torch",
         ),
-        ("scripts/test_reproduce.py", "test_names_are_listed", set(), False),
-        ("gates/test_gate.py", "test_a", {"on_torch"}, True),
+        ("scripts/test_reproduce.py", "test_names_are_listed", None, "all"),
+        ("gates/test_gate.py", "test_a", JAX, "jax"),
     ],
 )
-def test_some_tests_are_of_torch_alone(place, name, markers, wanted):
-    item = SimpleNamespace(name=name, get_closest_marker=markers.__contains__)
-    assert conftest.runs_on_torch(item, place) == wanted
+def test_a_test_names_its_backends(place, name, marker, wanted):
+    item = SimpleNamespace(name=name, get_closest_marker={"backends": marker}.get)
+    backends, _ = conftest.backends_of(item, place)
+    assert backends == (conftest.BACKENDS if wanted == "all" else (wanted,))
+
+
+def test_what_is_left_to_other_backends_is_counted():
+    reasons = ["Runs on jax: a", "Runs on jax: b", "Runs on jax or torch: c", "none"]
+    reports = [mock.Mock(longrepr=("", 1, f"Skipped: {each}")) for each in reasons]
+    reporter = mock.Mock(stats={"skipped": reports})
+    list(conftest.pytest_terminal_summary(reporter))
+    reporter.write_line.assert_called_once_with(
+        "Tests left to other backends: 2 to jax, 1 to jax or torch."
+    )
+
+
+def test_no_test_skips_by_the_backend_but_by_the_marker():
+    # Its skips are counted, and it is known that another backend runs the test.
+    found = [
+        path.name
+        for path in pathlib.Path(__file__).parent.rglob("*.py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(call, ast.Call)
+        and ast.unparse(call.func) == "pytest.mark.skipif"
+        and re.search(r"backend\(\)|BACKEND|ON_", ast.unparse(call.args[0]))
+    ]
+    assert not found
 
 
 @pytest.mark.parametrize(

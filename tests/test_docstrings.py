@@ -16,13 +16,14 @@ from dselectk_keras.experts import ExpertBank
 
 # Shapes print differently on each backend, and as tuples in the docstrings.
 SHAPE = re.compile(r"(?:TensorShape|torch\.Size)\(\[([^\]]*)\]\)")
+OF_SCRIPTS = "common.set_fields", "common.training_run", "research.papers.data"
 ENTRY = re.compile(r"(\*{0,2}\w+): (.*)")
 
 
 def public_objects():
     """Public classes and functions by name, each with its public namespace."""
     found = {}
-    for path in (*PUBLIC_MODULES, "research.papers.data"):
+    for path in (*PUBLIC_MODULES, *OF_SCRIPTS):
         module = importlib.import_module(path)
         part = path.removeprefix("dselectk_keras").lstrip(".")
         for name in module.__all__:

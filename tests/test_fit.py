@@ -22,7 +22,7 @@ def fit(gate, callbacks, steps_per_execution=1, epochs=2):
 
 
 @pytest.mark.traced
-@pytest.mark.skipif(BACKEND == "torch", reason="Keras runs torch step by step.")
+@pytest.mark.backends("tensorflow", "jax", reason="Keras runs torch step by step.")
 def test_several_steps_a_call_work_with_every_callback():
     seen = []
     for steps in (1, 4):
@@ -49,7 +49,7 @@ def test_callbacks_work_with_every_setting_of_an_optimizer_at_once():
     assert (recorder.history["mmoe"]["active"][-1] == 1).all()
 
 
-@pytest.mark.skipif(BACKEND != "jax", reason="JAX lets its reads be counted.")
+@pytest.mark.backends("jax", reason="JAX lets its reads be counted.")
 def test_the_number_of_steps_does_not_change_how_often_the_host_reads(monkeypatch):
     array = type(keras.ops.ones(1))
     read, reads = array._value, []

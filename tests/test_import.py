@@ -77,3 +77,26 @@ def test_private_modules_are_imported_in_their_own_folder_only():
             text = path.read_text(encoding="utf-8")
             owners = set(re.findall(r"from dselectk_keras\.(\w+)\._\w+ import", text))
             assert owners <= {path.parent.name}, path
+
+
+def test_the_core_names_no_baseline():
+    from dselectk_keras import baselines
+    from dselectk_keras.gates import GATES
+    from dselectk_keras.models import ARCHITECTURES
+
+    root = pathlib.Path(baselines.__file__).parents[1]
+    own = [*GATES.items(), *ARCHITECTURES.items()]
+    names = {name for name, each in own if ".baselines." in each.__module__}
+    names = {*baselines.__all__, *(f'"{name}"' for name in names)}
+    core = [path for path in root.rglob("*.py") if path.parent.name != "baselines"]
+    for path in core:
+        text = path.read_text(encoding="utf-8")
+        assert not [name for name in names if name in text], path
+    assert len(core) > 50
+    assert {"RoutedModel", '"reinforce"', '"cross_stitch"'} <= names
+
+
+def test_few_names_are_public():
+    import dselectk_keras
+
+    assert len(dselectk_keras.__all__) <= 42

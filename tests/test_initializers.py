@@ -76,7 +76,7 @@ def test_a_generator_of_seeds_draws_anew_for_each_expert_and_variable():
     assert not np.isin(bias, kernel).any()
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Others compile nothing.")
+@pytest.mark.backends("jax", reason="Others compile nothing.")
 def test_the_kernels_of_many_experts_are_stacked_without_a_program(monkeypatch):
     initializer = keras.initializers.HeNormal(seed=1)
     wanted = [clone_initializer(initializer, i)(SHAPE[1:]) for i in range(SHAPE[0])]

@@ -38,6 +38,8 @@ PRIVATE = {
     "_compile_config": ("model", "trainers/trainer.py", None),
     "_fn_kwargs": ("metric", "metrics/reduction_metrics.py", None),
     "_get_metrics_result_or_logs": ("model", "trainers/trainer.py", None),
+    "_tracker": ("layer", "layers/layer.py", None),
+    "_track_variables": ("layer", "backend/torch/layer.py", "torch"),
 }
 
 
@@ -95,7 +97,7 @@ def test_the_table_above_has_all_that_the_module_uses():
     texts = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
     used = {name for name in named if name.startswith("_")}
     used |= {text for text in texts if re.match("_[a-z_]+$", text)}
-    assert len(used) <= 11
+    assert len(used) <= 13
     assert used | {*_keras.OVERRIDDEN} == {*PRIVATE}
 
 
@@ -115,6 +117,25 @@ def test_a_layer_in_time_distributed_is_called_once_per_time_step():
     outputs = [y, keras.layers.TimeDistributed(unknown)(z)]
     counts = _keras.calls_by_layer(keras.Model([x, z], outputs))
     assert [counts[id(each)] for each in (known, either, unknown)] == [6, 6, 0]
+
+
+def test_a_layer_inside_of_a_layer_is_replaced_in_its_place():
+    pair = Pair(keras.layers.Dense(3), keras.layers.Dense(3))
+    model, new = model_of(pair, 3), keras.layers.Dense(3, kernel_initializer="zeros")
+    new.build((None, 3))
+    _keras.replace_parts(model, pair, {"first": new})
+    assert pair.first is new
+    assert [id(each) for each in model.variables] == [
+        id(each) for layer in (new, pair.second) for each in layer.variables
+    ]
+    assert all(each.path.startswith(pair.path) for each in new.variables)
+    model.compile(keras.optimizers.SGD(1.0), "mse")
+    x, y = data()
+    model.train_on_batch(x, np.repeat(y, 3, axis=1))
+    assert np.abs(new.get_weights()[1]).max() > 0
+    if BACKEND == "torch":
+        known = {id(each) for each in model.parameters()}
+        assert known == {id(each.value) for each in model.variables}
 
 
 def test_what_preprocessing_layers_learned_is_copied():

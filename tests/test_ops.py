@@ -604,7 +604,9 @@ def test_a_list_of_experts_is_mixed_like_their_stack(per_example):
     experts = numbers((BATCH, N, 3))
     weights = numbers((BATCH, 2, N) if per_example else (2, N), seed=1)
     given = [experts[:, i] for i in range(N)]
-    assert_equal(*(mix(each, weights, per_example) for each in (given, experts)))
+    wanted = mix(experts, weights, per_example)
+    for each in (given, tuple(given)):
+        assert_equal(mix(each, weights, per_example), wanted)
 
 
 @pytest.mark.traced
@@ -682,8 +684,25 @@ def test_the_ridge_is_a_multiple_of_the_mean_variance():
     x = np.array([[2.0, 1.0], [-2.0, 1.0], [2.0, -1.0], [-2.0, -1.0]])[:, :, None]
     labels = (0.6 * x[:, 0] / 2 + 0.8 * x[:, 1]).reshape(-1, 1)
     # 1.44 / (4 + 2.5 r) against 0.64 / (1 + 2.5 r).
-    assert choose_by_fit(x, labels, 1, ridge=0.01).tolist() == [[1]]
-    assert choose_by_fit(x, labels, 1, ridge=10.0).tolist() == [[0]]
+    for ridge, expert in ((0.01, 1), (0.5, 1), (0.8, 0), (10.0, 0)):
+        assert choose_by_fit(x, labels, 1, ridge=ridge).tolist() == [[expert]]
+        assert choose_by_fit(9 * x, labels, 1, ridge=ridge).tolist() == [[expert]]
+
+
+def test_units_have_the_mean_of_the_weights_of_a_task():
+    # Weights (1, 1, 1/2, 1/2): variances 2 and 3. Weights of 1 would give 5/2 for both.
+    x = np.array([[1.0, 2.0], [-1.0, -2.0], [2.0, 1.0], [-2.0, -1.0]])[:, :, None]
+    y = np.array([[1.1, 0.0], [-1.1, 0.0], [1.0, np.nan], [-1.0, np.nan]])
+    # Covariances of 1.55 and 1.6 with the first column.
+    assert choose_by_fit(x, y, 1, ridge=0.0, tasks=[0, 0]).tolist() == [[0]]
+
+
+def test_what_is_explained_of_the_columns_of_a_task_is_added_up():
+    a, b, c = np.array([*itertools.product([-1.0, 1.0], repeat=3)]).T
+    # Half of both columns, or 0.8 of one.
+    x = np.stack([a + b, a + c / 2], axis=1)[:, :, None]
+    labels = np.stack([a, b], axis=1)
+    assert choose_by_fit(x, labels, 1, ridge=0.0, tasks=[0, 0]).tolist() == [[0]]
 
 
 def test_missing_labels_and_weights_of_zero_count_as_absent():
@@ -738,10 +757,43 @@ def test_images_of_experts_are_flattened():
     assert_equal(found, choose_by_fit(units, labels, 2))
 
 
-FIT = partial(choose_by_fit, *drawn())
+def spoiled(array):
+    return np.where(np.arange(60).reshape(-1, *[1] * (array.ndim - 1)) == 7, INF, array)
+
+
+UNITS, LABELS = drawn()
+FIT = partial(choose_by_fit, UNITS, LABELS)
 test_wrong_settings_are_refused = refusals(
     (FIT, "`k` must be at most 5", 6),
     (FIT, "`k` must be a positive integer", 0),
     (FIT, "`k` must be an integer >= 3", {"k": 2, "always": 2}),
     (FIT, "`ridge` must be a finite number at least 0", {"k": 2, "ridge": -1.0}),
+    (FIT, "`always` must be an integer >= 0", {"k": 2, "always": -1}),
+    *(
+        (choose_by_fit, r"same number of samples, at least one\. Received: ", given)
+        for given in (
+            (UNITS, LABELS[:, 0], 2),
+            (UNITS, LABELS[1:], 2),
+            (UNITS[:, 0, 0], LABELS, 2),
+            (UNITS[:0], LABELS[:0], 2),
+        )
+    ),
+    *(
+        (FIT, "`weights` must have a number of 0 or more", {"k": 2, "weights": weights})
+        for weights in (np.ones(60), -np.ones((60, 3)), np.full((60, 3), np.nan))
+    ),
+    *(
+        (FIT, "all from 0 to the largest. Received: tasks=", {"k": 2, "tasks": tasks})
+        for tasks in ([0, 2, 2], [0, 1], [0.5, 1, 2], [-1, 0, 1])
+    ),
+    (
+        choose_by_fit,
+        r"`outputs` must be finite.* 1 rows, \[7\]",
+        (spoiled(UNITS), LABELS, 2),
+    ),
+    (
+        choose_by_fit,
+        r"`labels` must be finite.* 1 rows, \[7\]",
+        (UNITS, spoiled(LABELS), 2),
+    ),
 )

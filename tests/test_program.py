@@ -97,7 +97,7 @@ def test_values_are_computed_assigned_and_replaced_for_each_copy(program, models
     assert_equal(models[0].trainable_variables[0], [[3], [4]])
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX has programs.")
+@pytest.mark.backends("jax", reason="Only JAX has programs.")
 def test_the_text_has_constants_but_no_variables(models):
     def text(model):
         own = Program(model, 2)

@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TENSORFLOW_ONLY = ("docs/serving.md", "docs/tabular.md")
+EXPORTS = "TensorFlow exports models, and looks up strings."
 # Of many steps, which take longer than to trace one.
 TRACED = ("README.md", "docs/quickstart.md", "docs/replicate.md")
 # Of commands and the framework in scripts/, which know no backend.
@@ -67,7 +68,9 @@ def shortened(method):
     [
         pytest.param(
             page,
-            marks=[pytest.mark.on_torch] * (page in OF_SCRIPTS)
+            marks=[pytest.mark.backends("torch")] * (page in OF_SCRIPTS)
+            + [pytest.mark.backends("tensorflow", reason=EXPORTS)]
+            * (page in TENSORFLOW_ONLY)
             + [pytest.mark.traced] * (page in TRACED),
         )
         for page in pages()
@@ -79,8 +82,6 @@ def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("fit", "evaluate"):
         monkeypatch.setattr(keras.Model, name, shortened(getattr(keras.Model, name)))
-    if page in TENSORFLOW_ONLY and keras.backend.backend() != "tensorflow":
-        pytest.skip("TensorFlow exports models, and looks up strings.")
     if page == "docs/recipes.md":
         for module in ("optuna", "pandas", "pyarrow"):
             pytest.importorskip(module)
@@ -91,8 +92,8 @@ def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
         if page == "README.md":  # Each of its blocks runs alone.
             namespace = {"__name__": "__main__"}
         exec(compile(block, ROOT / page, "exec"), namespace)
-        if (page, number) == ("README.md", 0):
-            # The first model ends in a picture.
+        if (page, number) == ("README.md", 1):
+            # The first trained model ends in a picture.
             assert [path.suffix for path in tmp_path.iterdir()] == [".png"]
     if page == "docs/by_hand.md":
         assert namespace["small"].count_params() < namespace["model"].count_params()
@@ -133,6 +134,6 @@ def test_extras_that_a_page_names_exist():
 
 
 def test_first_model_is_short():
-    first = next(blocks("README.md"))
+    _, first, *_ = blocks("README.md")
     lines = [line for line in first.splitlines() if line.strip()]
     assert len(lines) <= 24

@@ -270,7 +270,9 @@ def test_a_gate_penalizes_the_probabilities_of_experts_that_are_chosen_often(mak
 
 
 def test_a_noisy_gate_counts_its_choices_and_has_probabilities_without_noise():
-    gate = dk.STGumbelGate(weights_regularizer=dk.SwitchLoadRegularizer(1.0), seed=0)
+    gate = dk.baselines.STGumbelGate(
+        weights_regularizer=dk.SwitchLoadRegularizer(1.0), seed=0
+    )
     built(gate, 4, 3)
     weights = numpy(gate.route(TOKENS, training=True).weights)
     p = softmax(TOKENS @ numpy(gate.trainable_variables[0]))
@@ -464,14 +466,14 @@ def test_similarity_reaches_the_gate_in_training_only(num_gates):
     assert by_kernel.any(axis=0).all()
 
 
-@pytest.mark.parametrize("gate", [dk.SoftmaxGate, dk.AttentiveGate])
+@pytest.mark.parametrize("gate", [dk.SoftmaxGate, dk.baselines.AttentiveGate])
 @pytest.mark.parametrize("num_gates", [None, 2])
 def test_behind_a_network_the_network_s_inputs_are_compared(gate, num_gates):
     # As many rows in an image as gates: the axis is not taken for that of the gates.
     images = numbers((N, 2, 5), seed=3)
     network = keras.Sequential([layers.Flatten(), layers.Dense(4, "tanh")])
     made = gate(num_gates=num_gates, weights_regularizer=BOTH)
-    make = dk.AttentiveMoE if gate is dk.AttentiveGate else dk.MoE
+    make = dk.baselines.AttentiveMoE if gate is dk.baselines.AttentiveGate else dk.MoE
     moe = make(dk.DenseExperts(M, [4, 2]), made, True, routing_network=network)
     calls = []
     moe((X, images))
@@ -508,3 +510,16 @@ def test_similarity_refuses_static_gates():
     gate = dk.SoftmaxGate(weights_regularizer=BOTH)
     with pytest.raises(ValueError, match=r"compares the weights of examples.*Pass"):
         gate(numbers((N, M, 2)), training=True)
+
+
+def test_the_similarity_loss_does_not_read_examples_that_do_not_count():
+    x, experts = numbers((4, 3)), numbers((4, 5, 2), seed=1)
+    valid, losses = np.array([True, True, False, True]), []
+    gate = dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(0.5, 0.7))
+    for padding in (0.0, np.nan):
+        examples = numbers((4, 6), seed=2)
+        examples[~valid] = padding
+        gate(experts, x, examples=examples, valid=valid, training=True)
+        losses.append(numpy(gate.losses[0]))
+    gate(experts[valid], x[valid], examples=examples[valid], training=True)
+    assert_close(losses, [numpy(gate.losses[0])] * 2, rtol=1e-5)

@@ -1,6 +1,7 @@
 """Each copy gets the result that it would have alone, however many are trained."""
 
 import functools
+import importlib
 
 import keras
 import numpy as np
@@ -90,7 +91,7 @@ def train_alone(copy, build, data, validation, batch_size, **settings):
     """Train a copy as `replicate` promises, by `fit`."""
     keras.utils.set_random_seed(copy.seed)
     model = build(copy.seed, **copy.settings)
-    batches = dk.Batches(data, batch_size, copy.seed)
+    batches = dk.batches.Batches(data, batch_size, copy.seed)
     settings |= {"validation_batch_size": batch_size, "shuffle": False, "verbose": 0}
     return model, model.fit(batches, validation_data=validation, **settings).history
 
@@ -130,7 +131,7 @@ def test_each_copy_equals_the_run_alone(runs, alone):
         assert_close(found["mmoe"]["weights"], gates["mmoe"]["weights"], atol=1e-5)
 
 
-@pytest.mark.skipif(not ON_JAX, reason="Elsewhere copies are fitted one by one.")
+@pytest.mark.backends("jax", reason="Elsewhere copies are fitted one by one.")
 def test_copies_side_by_side_equal_the_run_alone():
     settings = {name: np.ravel(values)[-1] for name, values in SETTINGS.items()}
     settings["learning_rate"] = [0.01, 0.03, 0.1]
@@ -149,6 +150,55 @@ def test_the_table_is_tidy(runs):
     assert table["gamma"].tolist() == [1.0] * 3 + [2.0] * 6
     assert {"loss", "val_loss", "a_loss", "val_b_binary_accuracy"} < {*table.columns}
     assert table["loss"].tolist()[3:6] == runs.copies[1].history["loss"]
+
+
+@pytest.mark.backends("jax", reason="Others fit each copy.")
+@pytest.mark.parametrize(
+    ("text", "kind", "wanted"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory", MemoryError, "hold 4 .* vectorize=2"),
+        ("INTERNAL: other", RuntimeError, "INTERNAL: other"),
+    ],
+)
+def test_too_little_memory_names_the_argument(monkeypatch, text, kind, wanted):
+    import jax
+
+    def fail(*_):
+        raise jax.errors.JaxRuntimeError(text)
+
+    module = importlib.import_module("dselectk_keras.replicate")
+    monkeypatch.setattr(module._Run, "scan", fail)
+    with pytest.raises(kind, match=wanted):
+        dk.replicate(plain, (X, X[:, :1]), seeds=range(5), vectorize=4, verbose=0)
+
+
+@pytest.mark.backends("jax", reason="Keras scans on JAX alone.")
+def test_steps_in_a_scan_are_those_of_fit():
+    """As the next Keras runs `steps_per_execution` on JAX."""
+    import jax
+
+    one, scanned = (named(0) for _ in range(2))
+    scanned.set_weights(one.get_weights())
+    x, y = X[:24], np.concatenate([*part(0, 24)[1].values()], axis=1)
+    log = one.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    scanned._symbolic_build(data_batch=(x[:8], y[:8]))
+    lists = [
+        scanned.trainable_variables,
+        scanned.non_trainable_variables,
+        scanned.optimizer.variables,
+        scanned.metrics_variables,
+    ]
+    state = tuple([variable.value for variable in each] for each in lists)
+
+    def step(state, batch):
+        logs, state = scanned.train_step(state, batch)
+        return state, logs
+
+    batches = x.reshape(3, 8, 3), y.reshape(3, 8, 2)
+    state, logs = jax.jit(lambda *given: jax.lax.scan(step, *given))(state, batches)
+    for found, wanted in zip(state[0], one.trainable_variables, strict=True):
+        assert_close(found, wanted, rtol=1e-6, atol=1e-7)
+    assert_close(logs["task_loss"][-1], log.history["task_loss"][0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("vectorize", ["auto", 3])
@@ -244,7 +294,7 @@ def test_a_model_that_its_first_batch_builds_and_sample_weights(as_dict):
         assert_same(copy, *own)
 
 
-@pytest.mark.skipif(not ON_JAX, reason="Only JAX has programs to share.")
+@pytest.mark.backends("jax", reason="Only JAX has programs to share.")
 def test_copies_that_differ_in_variables_share_a_program(monkeypatch):
     import jax
 
@@ -271,7 +321,7 @@ def test_copies_that_differ_in_variables_share_a_program(monkeypatch):
     assert len({copy.history["loss"][0] for copy in runs.copies}) == 4
 
 
-@pytest.mark.skipif(not ON_JAX, reason="Elsewhere `fit` calls back each step.")
+@pytest.mark.backends("jax", reason="Elsewhere `fit` calls back each step.")
 @pytest.mark.parametrize(
     "callback",
     [
@@ -286,7 +336,7 @@ def test_what_each_step_calls_is_refused_where_an_epoch_is_one_program(callback)
         train(gated, TRAIN, settings=SETTINGS, callbacks=lambda: [callback()])
 
 
-@pytest.mark.skipif(not ON_JAX, reason="Elsewhere `fit` calls back each step.")
+@pytest.mark.backends("jax", reason="Elsewhere `fit` calls back each step.")
 def test_a_checkpoint_per_epoch_is_written(tmp_path):
     path = str(tmp_path / "{epoch}.keras")
     train(plain, seeds=[0], callbacks=lambda: [keras.callbacks.ModelCheckpoint(path)])

@@ -86,11 +86,11 @@ def test_settings_of_numpy_are_saved():
         dk.ChosenGate(two, num_before=two),
         dk.DSelectKGate(two),
         dk.RandomGate(two),
-        dk.AttentiveGate(two),
-        dk.LatentSkillsGate(two),
-        dk.ReinforceGate(baseline_units=two),
-        dk.SoftMoE(dk.DenseExperts(two), two),
-        dk.TuckerExperts(two, [two], [two] * 3),
+        dk.baselines.AttentiveGate(two),
+        dk.baselines.LatentSkillsGate(two),
+        dk.baselines.ReinforceGate(baseline_units=two),
+        dk.baselines.SoftMoE(dk.DenseExperts(two), two),
+        dk.baselines.TuckerExperts(two, [two], [two] * 3),
     ):
         assert_integers_of_python(layer.get_config())
         again = type(layer).from_config(json.loads(json.dumps(layer.get_config())))

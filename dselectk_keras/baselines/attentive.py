@@ -1,20 +1,33 @@
 """The attentive gate."""
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from dselectk_keras.gates.dropout import drop_logits
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
 from dselectk_keras.ops import softmax
 from dselectk_keras.utils import Initializer, Tensor, check_count, get_from
+
+
+class AttentiveInputs(NamedTuple):
+    """The `RouterInputs` of an `AttentiveGate`.
+
+    Args:
+        routing_inputs, examples, valid: See `RouterInputs`.
+        hidden: The experts' hidden outputs, `(batch, n, ...)`.
+    """
+
+    routing_inputs: Tensor = None
+    examples: Tensor = None
+    valid: Tensor = None
+    hidden: Tensor = None
 
 
 @GATES.register("attentive")
@@ -93,7 +106,7 @@ class AttentiveGate(Gate):
         hidden: Tensor = None,
     ) -> Tensor:
         """Mix the experts."""
-        inputs = RouterInputs(routing_inputs, examples, valid, hidden)
+        inputs = AttentiveInputs(routing_inputs, examples, valid, hidden)
         return self.mixture(experts, inputs, training)
 
     def build_logits(self) -> None:
@@ -103,12 +116,14 @@ class AttentiveGate(Gate):
             self, "query", (*self.gate_shape, self.units), initializer, use_bias=False
         )
         shape = (self.num_gates or 1, self.hidden_dim, self.units)
-        stacked = stacked_initializer(clone_initializer(initializer, 1))
+        stacked = stacked_initializer(
+            clone_initializer(initializer, self.num_gates or 1)
+        )
         self._key = float32_weight(self, "key_kernel", shape, stacked)
 
     def compute_weights(self, inputs, training, step) -> Routing:
         """Compute the softmax of the scaled products of queries and keys."""
-        hidden = inputs.hidden
+        hidden = getattr(inputs, "hidden", None)
         shape = () if hidden is None else tuple(ops.convert_to_tensor(hidden).shape)
         if len(shape) < 3 or shape[1] != self.num_experts:
             raise ValueError(

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.baselines.attentive import AttentiveGate
+from dselectk_keras.baselines.attentive import AttentiveGate, AttentiveInputs
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.record import record_call
@@ -72,7 +72,7 @@ class AttentiveMoE(MoE):
         if not self._is_attentive:
             return super().combine(inputs, router_inputs, training)
         outputs, hidden = self._call_experts(inputs, training)
-        routing = self.gate.route(router_inputs._replace(hidden=hidden), training)
+        routing = self.gate.route(AttentiveInputs(*router_inputs, hidden), training)
         outputs = self.summed(outputs)
         mixture = ops.cast(routing.mix(outputs), self.gate.compute_dtype)
         record_call(self.gate, routing, outputs, mixture)
@@ -83,7 +83,7 @@ class AttentiveMoE(MoE):
         if not self._is_attentive:
             return super().inference_weights(inputs, router_inputs)
         _, hidden = self._call_experts(inputs, training=False)
-        return self.gate.expert_weights(router_inputs._replace(hidden=hidden))
+        return self.gate.expert_weights(AttentiveInputs(*router_inputs, hidden))
 
     @property
     def _is_attentive(self):

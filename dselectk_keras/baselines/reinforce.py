@@ -31,10 +31,9 @@ class ReinforceGate(LogitGate):
     release, on the routing inputs, which are normalized if the logits' inputs are. At
     inference the gate chooses the most probable expert.
 
-    Only the model knows the reward: train the gate in a `RoutedModel`. A
-    `MultitaskModel` refuses it. Elsewhere it does not learn, and warns. In a training
-    loop of your own, set `gate.rewarded = True`, and add `gate.policy_loss(losses)` to
-    the loss.
+    Only the model knows the reward: train the gate in a `RoutedModel`. Elsewhere, as in
+    a `MultitaskModel`, it does not learn, and warns. In a training loop of your own,
+    set `gate.rewarded = True`, and add `gate.policy_loss(losses)` to the loss.
 
     Args:
         policy_weight: $w_p$, the weight of the policy loss.

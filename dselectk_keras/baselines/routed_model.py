@@ -1,5 +1,6 @@
 """A Keras model for gates that learn from the loss of each example."""
 
+import threading
 from typing import Any
 
 import keras
@@ -80,6 +81,7 @@ class RoutedModel(keras.Model):
         check_choice("outputs_are", outputs_are, ("probabilities", "logits", "values"))
         self.consistency = check_number("consistency", consistency, minimum=0)
         self.outputs_are = outputs_are
+        self._memory = _Memory()
         for gate in gates_taught_by_loss(self):
             gate.rewarded = True
 
@@ -116,16 +118,34 @@ class RoutedModel(keras.Model):
             loss = loss + ops.sum(term) / num_replicas()
         return loss
 
+    def call(
+        self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any
+    ) -> Any:
+        """Compute the outputs, and note the state that a second run begins with."""
+        if training and self.consistency:
+            self._memory.state = self._state()
+        return super().call(inputs, training=training, mask=mask, **kwargs)
+
+    def _state(self):
+        """Copy the weights that gradients do not train, such as counters."""
+        # Without the sum, a torch tensor would change with its variable.
+        return [ops.convert_to_tensor(w) + 0 for w in self.non_trainable_weights]
+
     def _run_again(self, x):
-        """Run the model a second time in the same step of its gates."""
-        steps = [gate.step for gate in all_layers(self) if isinstance(gate, Gate)]
-        values = [ops.convert_to_tensor(step) + 0 for step in steps]
-        for step, value in zip(steps, values, strict=True):
-            step.assign(value - 1)
+        """Run the model from the same state, which is that of one run in the end.
+
+        Only seeds go on.
+        """
+        before, after = self._memory.state, self._state()
+        self._assign(after if before is None else before)
         again = self(x, training=True)
-        for step, value in zip(steps, values, strict=True):
-            step.assign(value)
+        self._assign(after)
+        self._memory.state = None
         return again
+
+    def _assign(self, state):
+        for weight, value in zip(self.non_trainable_weights, state, strict=True):
+            weight.assign(value)
 
     def get_config(self) -> dict[str, Any]:
         """Return the config of the functional model, with the arguments of its own."""
@@ -157,6 +177,12 @@ class RoutedModel(keras.Model):
         total = sum(loss * weight for loss, weight in found)
         labeled = ops.any(ops.stack([weight for _, weight in found]) != 0, axis=0)
         return total, ops.cast(labeled, "float32")
+
+
+class _Memory(threading.local):
+    """The state before the last training call, of one replica of `tf.distribute`."""
+
+    state: Any = None
 
 
 def _losses_of_output(identifier, labels, predictions, sample_weight):

@@ -118,7 +118,7 @@ def _labels(model, y, weights):
             labels, own, missing, _ = reader.labeled(y, weights, np)
             if reader.are_classes(labels):
                 classes = np.where(missing, 0, labels[..., 0]).astype(int)
-                labels = np.eye(reader.tasks[0].num_outputs)[classes]
+                labels = np.eye(reader.rules.num_outputs)[classes]
             for t, task in enumerate(reader.indices):
                 found[task] = labels[:, t], own[:, t]
         return [found[task] for task in sorted(found)]

@@ -11,7 +11,7 @@ from keras import ops
 from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks._clock import Clock
 from dselectk_keras.callbacks._observe import note_event, warn_if_idle
-from dselectk_keras.gates.chosen import ChosenGate, warn_if_random
+from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.selector_gate import SelectorGate, selector_gates
 from dselectk_keras.utils import check_number
 
@@ -50,9 +50,9 @@ class DecideGates(keras.callbacks.Callback):
     The decision is in the weights of the gates: of a static gate it is `choices`, which
     no optimizer changes. Saving, copying and resuming keep it, and so does a later
     `fit`. If training is stopped before, per-example gates that have begun to narrow go
-    on in a later `fit`; all others forget the plan. The callback acts on `DSelectKGate`
-    and `SoftmaxSelectorGate`, between epochs, or where the first epoch is too long,
-    between its batches. Frozen gates stay as they are.
+    on in a later `fit`; all others forget the plan. The callback acts on gates
+    with selectors, such as `DSelectKGate`, between epochs, or where the first epoch is
+    too long, between its batches. Frozen gates stay as they are.
 
     A training loop of your own calls `begin_epoch` before each epoch.
 
@@ -162,8 +162,8 @@ class DecideGates(keras.callbacks.Callback):
         if not any(isinstance(layer, can_decide) for layer in all_layers(self.model)):
             raise ValueError(
                 "The model has no gates with selectors, which could decide. Use "
-                "`DSelectKGate` or `SoftmaxSelectorGate`, or remove `DecideGates`. A "
-                "`TopKGate` is always sparse."
+                "`DSelectKGate`, or remove `DecideGates`. A `TopKGate` is always "
+                "sparse."
             )
         self._decided, self._before, self._line = None, {}, ""
         self._clock.restart()
@@ -226,7 +226,6 @@ class DecideGates(keras.callbacks.Callback):
     def on_train_end(self, logs: Any = None) -> None:
         """Warn if the training has ended before the gates decided."""
         self._print()
-        warn_if_random(self.model)
         gates = selector_gates(self.model)
         undecided = [gate for gate in gates if not gate.has_decided]
         if not warn_if_idle(gates) and undecided:

@@ -15,7 +15,6 @@ from dselectk_keras.callbacks._observe import (
     warn_if_idle,
 )
 from dselectk_keras.callbacks.gate_history import GateHistory, check_path
-from dselectk_keras.gates.chosen import warn_if_random
 from dselectk_keras.gates.selector_gate import SelectorGate, print_undecided
 from dselectk_keras.utils import check_choice, check_count, check_flags
 
@@ -153,7 +152,6 @@ class GateRecorder(keras.callbacks.Callback):
         self._save()
         self._warn_of_collapse()
         warn_if_idle(each.gate for each in self._gates)
-        warn_if_random(self.model)
         if (self.params or {}).get("verbose"):
             print_undecided(self.model)
 

@@ -8,7 +8,7 @@ from keras import ops
 
 from dselectk_keras.experts.bank import ExpertBank
 from dselectk_keras.initializers import clone_initializer, stacked_initializer
-from dselectk_keras.ops import matmul, mix_parameters
+from dselectk_keras.ops import matmul, mix_parameters, sum_segments
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     Activation,
@@ -206,9 +206,11 @@ class DenseExperts(ExpertBank):
         x = ops.reshape(inputs, (blocks, -1, inputs.shape[-1]))
         for layer in range(len(self.units)):
             kernel, bias = self._kernel_and_bias(layer)
-            if owners is not None:
-                kernel, bias = _copies(kernel, owners), _copies(bias, owners)
-            x = self._activate(layer, matmul(x, kernel) + ops.expand_dims(bias, 1))
+            if owners is None:
+                x = matmul(x, kernel) + ops.expand_dims(bias, 1)
+            else:
+                x = _multiply_blocks(x, kernel, bias, owners)
+            x = self._activate(layer, x)
         return ops.reshape(x, (-1, *middle, self.units[-1]))
 
     def _kernel_and_bias(self, layer):
@@ -276,20 +278,38 @@ class DenseExperts(ExpertBank):
         return {**super().get_config(), "activation": activations}
 
 
-def _copies(x, owners):
-    """Copy rows. On TensorFlow, the gradient of `ops.take` would be sparse."""
-    n = x.shape[0]
+def _multiply_blocks(x, kernel, bias, owners):
+    """`(blocks, size, d)` by the kernels `(n, d, h)` of the owners, plus their biases.
 
+    Each block needs a copy of a kernel. The gradient takes them again, so that no layer
+    keeps its copies until then.
+    """
+    n = kernel.shape[0]
+
+    # JAX wants all tensors as arguments.
     @ops.custom_gradient
-    def take(x, owners):
+    def multiply(x, kernel, bias, owners):
         def gradient(*args, upstream=None):
             upstream = args[-1] if upstream is None else upstream
-            total = ops.segment_sum(upstream, owners, num_segments=n)
-            return total, None
+            # A zero that depends on the gradient: compilers would keep equal copies.
+            nan = ops.isnan(ops.reshape(upstream, (-1,))[0])
+            nan = ops.cast(nan, owners.dtype)
+            copies = ops.take(kernel, owners + nan * (1 - nan), axis=0)
+            products = matmul(ops.swapaxes(x, 1, 2), upstream)
+            of_bias = sum_segments(ops.sum(upstream, axis=1), owners, n)
+            of_kernel = sum_segments(products, owners, n)
+            return (
+                matmul(upstream, ops.swapaxes(copies, 1, 2)),
+                of_kernel,
+                of_bias,
+                None,
+            )
 
-        return ops.take(x, owners, axis=0), gradient
+        product = matmul(x, ops.take(kernel, owners, axis=0))
+        product += ops.expand_dims(ops.take(bias, owners, axis=0), 1)
+        return product, gradient
 
-    return take(ops.convert_to_tensor(x), owners)
+    return multiply(x, ops.convert_to_tensor(kernel), bias, owners)
 
 
 def _multiply_shared(x, kernel):

@@ -2,20 +2,24 @@
 
 import functools
 import inspect
+import math
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
 from dselectk_keras.distribution import is_on_cpu, num_replicas, on_each_device
-from dselectk_keras.ops import mix
+from dselectk_keras.ops import mix, sum_segments
 from dselectk_keras.utils import Tensor, is_concrete
 
 # On a CPU, experts have this multiple of an even share of the choices as slots, if that
 # is enough for the most chosen one.
 SLACK = 1.5
-# Else, and on other devices, slots are in blocks of this part of an even share.
-BLOCK = 0.5
+# Else, and on other devices, slots are in blocks, each with a copy of a kernel. In the
+# time of a copy, in a training step, a device multiplies about as many rows by the
+# kernel. Estimated for an H100, at 3 TB/s and 400 TFLOPS, or 60 for the float32 of
+# torch; and for a core of a processor, at 10 GB/s and 100 GFLOPS.
+ROWS_PER_COPY = {"cpu": 32, "torch": 67, "gpu": 444}
 
 
 def dispatch(
@@ -25,12 +29,13 @@ def dispatch(
     chosen: int,
     capacity: float | None = None,
     valid: Tensor = None,
-    always: bool = False,
+    when: Any = None,
 ) -> tuple[Tensor, Tensor]:
     """Mix experts, each evaluated only for the examples that chose it.
 
     See `Routing.dispatch`. The weights have exact zeros: an example chooses `chosen`
-    experts at most, `always` or once the gate has decided. Examples that are not
+    experts at most, or all experts are evaluated: unless `when` holds, a boolean or a
+    scalar, or by default if an example chose more. Examples that are not
     `valid` have weights of zero, and no part in an even share of a capacity. Devices
     that share a batch each dispatch their part.
     """
@@ -39,7 +44,7 @@ def dispatch(
     def part(inputs, weights, valid):
         args = experts, inputs, weights, choices_of(weights, chosen)
         if capacity is None:
-            return _without_drops(*args, always), None
+            return _without_drops(*args, when), None
         return _with_capacity(*args, capacity, valid)
 
     arrays = inputs, weights, valid
@@ -70,23 +75,24 @@ def _with_capacity(experts, inputs, weights, choices, capacity, valid):
     return _unless_empty(batch, sparse, dense)
 
 
-def _without_drops(experts, inputs, weights, choices, always):
+def _without_drops(experts, inputs, weights, choices, when):
     """Mix with slots for all choices; or all experts, if an example chose too many."""
     batch, n, chosen = _num_rows(weights), weights.shape[-1], choices.made.shape[1]
     with_slots = functools.partial(_mix_slots, experts, inputs, choices)
-    on_torch, needed = keras.backend.backend() == "torch", ops.max(choices.loads)
+    on_torch, needed = keras.backend.backend() == "torch", ops.amax(choices.loads)
     # A bank may know only the slots of all experts, in their order.
     knows_blocks = "owners" in inspect.signature(experts.call_slots).parameters
 
     def dense():
         return mix(experts.call(inputs), weights, True)
 
-    def in_blocks():
-        return with_slots(block_slots(choices, _num_slots(batch, n, chosen, BLOCK)))
+    def in_blocks(device=None):
+        rows = rows_per_copy(experts, inputs, device)
+        return with_slots(block_slots(choices, *blocks_for(batch, n, chosen, rows)))
 
     def evenly():
         size, most = _num_slots(batch, n, chosen, SLACK), needed
-        rest = in_blocks if knows_blocks else dense
+        rest = functools.partial(in_blocks, "cpu") if knows_blocks else dense
         if on_torch and is_concrete(needed):
             # Without a program, exactly as many as the most chosen expert needs.
             most = int(needed)
@@ -97,7 +103,8 @@ def _without_drops(experts, inputs, weights, choices, always):
         return _by_device(inputs, evenly, in_blocks if knows_blocks else evenly)
 
     def exact():
-        return sparse() if always else _if(choices.all_made, sparse, dense)
+        condition = choices.all_made if when is None else when
+        return sparse() if condition is True else _if(condition, sparse, dense)
 
     return _unless_empty(batch, exact, dense)
 
@@ -228,6 +235,50 @@ def _num_slots(count, n, chosen, factor):
     return ops.maximum(near - excess // whole, 1)
 
 
+def rows_per_copy(experts: Any, inputs: Tensor, device: str | None = None) -> float:
+    """Count the examples that take as long as a copy of an expert, on a device."""
+    if device is None and keras.backend.backend() == "torch":
+        device = "torch" if experts.compute_dtype == "float32" else "gpu"
+    middle = [size for size in inputs.shape[1:-1] if isinstance(size, int)]
+    return ROWS_PER_COPY[device or "gpu"] / math.prod(middle)
+
+
+def blocks_for(count: Any, n: int, chosen: int, rows: float) -> tuple[Any, Any]:
+    r"""Compute the best size of blocks, and how many are enough for every load.
+
+    Of $m$ choices by $n$ experts, $m / s + n$ blocks of a size $s$ hold every load.
+    With a copy for each, which takes as long as $r$ rows, the best size is
+    $\sqrt{r m / n}$.
+    """
+    total = count * chosen
+    if isinstance(count, int):
+        size = max(1, min(count, round(math.sqrt(total * rows / n))))
+        # Each expert that is chosen may need a block that has one example.
+        return size, max(1, (total + min(n, total) * (size - 1)) // size)
+    count, total = ops.cast(count, "int"), ops.cast(total, "int")
+    size = ops.sqrt(ops.cast(total, "float32") * (rows / n))
+    size = ops.maximum(ops.minimum(ops.cast(ops.round(size), "int"), count), 1)
+    number = (total + ops.minimum(total, n) * (size - 1)) // size
+    return size, ops.maximum(number, 1)
+
+
+def saved_rows(experts: Any, inputs: Tensor, chosen: int) -> Any:
+    """Count the rows that blocks save an expert's kernels, less those of copies.
+
+    It is a tensor where TensorFlow does not know all sizes.
+    """
+    batch, n, rows = (
+        _num_rows(inputs),
+        experts.num_experts,
+        rows_per_copy(experts, inputs),
+    )
+    sizes = batch, *blocks_for(batch, n, chosen, rows), *ops.shape(inputs)[1:-1]
+    batch, size, number, *middle = (
+        ops.cast(each, "float32") if hasattr(each, "dtype") else each for each in sizes
+    )
+    return math.prod(middle) * (n * batch - number * (size + rows))
+
+
 class Choices(NamedTuple):
     """The experts that each example chose, in their order, `(batch, chosen)`."""
 
@@ -254,31 +305,32 @@ class Choices(NamedTuple):
 def choices_of(weights: Tensor, num_chosen: int) -> Choices:
     """List the experts with nonzero weights, `num_chosen` for each example at most."""
     weights = ops.convert_to_tensor(weights)  # (b, [g,] n)
-    used = weights != 0
+    n, used = weights.shape[-1], weights != 0
     if len(weights.shape) == 3:
         used = ops.any(used, axis=1)
-    # On TensorFlow, "int" is int64. It computes with int32 on the host.
-    counts = ops.cast(used, "int")  # (b, n)
-    numbers = ops.sum(counts, axis=1, keepdims=True)  # (b, 1)
-    # order[b, i]: position of expert i among those that example b chose, from 1; 0 if
-    # it did not. Sorting would give the order too, in twice the time.
-    order = ops.cumsum(counts, axis=1) * counts
-    counts = counts * ops.cast(order <= num_chosen, "int")
-    position = ops.arange(1, num_chosen + 1, dtype="int")
-    matches = ops.expand_dims(order, 1) == ops.reshape(position, (1, -1, 1))
-    matches = ops.cast(matches, "int")  # (b, chosen, n)
-    # Experts: (b, chosen).
-    experts = ops.sum(matches * ops.arange(weights.shape[-1], dtype="int"), axis=2)
-    ranks = ops.expand_dims(ops.cumsum(counts, axis=0) - 1, 1)  # (b, 1, n)
-    ranks = ops.sum(matches * ranks, axis=2)  # (b, chosen)
+    # On TensorFlow, "int" is int64. It computes with int32 on the host. JAX finds the
+    # largest floats sooner than integers.
+    used = ops.cast(used, "float32")  # (b, n)
+    numbers = ops.sum(used, axis=1, keepdims=True)  # (b, 1)
+    # The first expert of an example has the largest number, n; 0 is no expert.
+    found, _ = ops.top_k(used * ops.arange(n, 0, -1, dtype="float32"), num_chosen)
+    made, found = found > 0, n - ops.cast(found, "int")  # (b, chosen)
+    # Sorted by their experts, the choices of each expert stay in the order of examples.
+    owners = ops.reshape(found, (-1,))
+    loads = sum_segments(ops.ones_like(owners, "float32"), owners, n + 1)
+    loads = ops.cast(loads, "int")
+    order = ops.arange(_num_rows(owners), dtype="int")
+    place = ops.cast(ops.argsort(owners), "int")
+    place = ops.scatter_update(order, ops.expand_dims(place, 1), order)
+    ranks = place - ops.take(ops.cumsum(loads) - loads, owners, axis=0)
+    one = ops.cast(made, "int")
+    experts, ranks = found * one, ops.reshape(ranks, ops.shape(found)) * one
     at = experts
     if len(weights.shape) == 3:
         at = ops.repeat(ops.expand_dims(at, 1), weights.shape[1], axis=1)
     weights = ops.take_along_axis(weights, at, axis=-1)  # (b, [g,] chosen)
-    # Made: (b, chosen).
-    made, all_made = position <= numbers, ops.all(numbers <= num_chosen)
-    loads = ops.sum(counts, axis=0)  # (n,)
-    return Choices(made, experts, ranks, weights, loads, all_made).only(made)
+    all_made = ops.all(numbers <= num_chosen)
+    return Choices(made, experts, ranks, weights, loads[:n], all_made).only(made)
 
 
 class Slots(NamedTuple):
@@ -297,16 +349,14 @@ def even_slots(n: int, size: Any) -> Slots:
     return Slots(ops.arange(n, dtype="int") * size, n * size)
 
 
-def block_slots(choices: Choices, size: Any) -> Slots:
-    """Give each expert as many blocks of a size as it needs, for every load."""
-    n, (_, chosen) = choices.loads.shape[0], choices.made.shape
-    number = _num_rows(choices.made) * chosen // size + n
+def block_slots(choices: Choices, size: Any, number: Any) -> Slots:
+    """Give each expert as many blocks of a size as it needs (see `blocks_for`)."""
     needed = (choices.loads + (size - 1)) // size
     ends = ops.cumsum(needed)
     blocks = ops.expand_dims(ops.arange(number, dtype="int"), 1)  # (number, 1)
-    owners = ops.sum(ops.cast(blocks >= ends, "int"), axis=1)  # (number,)
-    # The last blocks may be of no expert.
-    return Slots((ends - needed) * size, number * size, ops.minimum(owners, n - 1))
+    # Blocks behind those of the last expert are its own too, and stay empty: (number,).
+    owners = ops.sum(ops.cast(blocks >= ends[:-1], "int"), axis=1)
+    return Slots((ends - needed) * size, number * size, owners)
 
 
 def slot_table(choices: Choices, slots: Slots) -> tuple[Tensor, Tensor]:

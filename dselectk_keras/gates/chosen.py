@@ -22,6 +22,7 @@ from dselectk_keras.utils import (
     check_choice,
     check_count,
     check_flags,
+    check_integers,
 )
 
 
@@ -72,7 +73,9 @@ class ChosenGate(Gate):
     ):
         super().__init__(**kwargs)
         if not isinstance(initial_choices, (str, type(None))):
-            initial_choices = _integers("initial_choices", initial_choices)
+            initial_choices = check_integers(
+                "initial_choices", initial_choices, -1, MAX_EXPERTS
+            )
             shape = np.shape(initial_choices)
             if num_nonzeros not in {None, shape[-1]} or (
                 shape[:-1] not in {(), self.gate_shape}
@@ -88,7 +91,9 @@ class ChosenGate(Gate):
         k = 2 if num_nonzeros is None else num_nonzeros
         self.num_nonzeros = check_count("num_nonzeros", k, maximum=MAX_EXPERTS)
         self.initial_choices: Any = initial_choices
-        self.kept = None if kept is None else _integers("kept", kept)
+        if kept is not None:
+            kept = check_integers("kept", kept, -1, MAX_EXPERTS)
+        self.kept = kept
         if num_before is not None:
             num_before = check_count("num_before", num_before, maximum=MAX_EXPERTS)
         self.num_before = num_before
@@ -141,8 +146,8 @@ class ChosenGate(Gate):
 
     def choose(self, choices: Any, shares: Any = None, optimizer: Any = None) -> None:
         """Set the experts; see `Gate`."""
-        self.drawn = None
         super().choose(choices, shares, optimizer)
+        self.drawn = None
 
     def load_own_variables(self, store: Any) -> None:
         """Load the choices too, which then are no longer those that were drawn."""
@@ -179,14 +184,3 @@ def warn_if_random(model: Any) -> None:
             "experts are meant.",
             stacklevel=3,
         )
-
-
-def _integers(name, values):
-    """A list of integers, or of lists of them, from an array."""
-    array = np.array(values, dtype=object)
-    found = [check_count(name, value, -1, MAX_EXPERTS) for value in array.flat]
-    if not array.ndim or not found:
-        raise ValueError(
-            f"`{name}` must hold one integer or more. Received: {name}={values!r}."
-        )
-    return np.reshape(found, array.shape).tolist()

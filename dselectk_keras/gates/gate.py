@@ -31,9 +31,11 @@ from dselectk_keras.utils import (
     add_counter,
     argument_names,
     check_count,
+    check_integers,
     check_number,
     check_seed,
     infer_outputs,
+    is_concrete,
 )
 
 
@@ -168,8 +170,7 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         """The experts that a static gate has chosen, and how far it is from binary."""
         raise ValueError(
             f"{type(self).__name__} does not choose among experts permanently. All "
-            "experts are needed. Use `DSelectKGate`, `SoftmaxSelectorGate` or "
-            "`TopKGate`."
+            "experts are needed. Use `DSelectKGate` or `TopKGate`."
         )
 
     # Methods for users and layers.
@@ -220,7 +221,13 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         A per-example gate needs its routing inputs, or `RouterInputs`. Returns a
         float32 tensor `([batch,] [num_gates,] n)`.
         """
-        return self._routing(routing_inputs, training=False).weights
+        weights = self._routing(routing_inputs, training=False).weights
+        if is_concrete(weights) and bool(ops.any(weights < 0)):
+            raise ValueError(
+                f"{type(self).__name__}.compute_weights must return weights that are "
+                f"not negative. Received: {ops.convert_to_numpy(weights).min()}."
+            )
+        return weights
 
     def report(self, routing_inputs: Any = None) -> dict:
         """Compute all monitored quantities in one evaluation of the gate.
@@ -241,15 +248,33 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         return report if routing.valid is None else {**report, "valid": routing.valid}
 
     def choose(self, choices: Any, shares: Any = None, optimizer: Any = None) -> None:
-        """Set the experts of a static gate.
+        """Set the experts of a static gate that has `choices`.
 
         Args:
-            choices: Integers of the shape of `choices`.
+            choices: Integers of the shape of `choices`, below the number of experts; -1
+                is no expert of a `ChosenGate`, and a soft selector of other gates.
             shares: The logits of the shares, of this shape. By default, the shares of
                 a gate whose experts change become equal.
             optimizer: In a training, the optimizer of the model. It forgets what it
                 keeps of the shares that are set, such as momentum and averages.
         """
+        if self.choices is None:
+            raise ValueError(
+                "Experts can be set of a static gate that is built and has `choices`, "
+                f"such as `ChosenGate` and `DSelectKGate`. Received: {self!r}."
+            )
+        choices = check_integers("choices", choices, -1, self.num_experts - 1)
+        given = [np.shape(each) for each in (choices, shares) if each is not None]
+        if {*given} != {(shape := tuple(self.choices.shape))}:
+            raise ValueError(
+                f"`choices` and `shares` must have the shape {shape}, a number for "
+                f"each place of each gate. Received: {', '.join(map(str, given))}."
+            )
+        if shares is not None and not np.isfinite(shares).all():
+            raise ValueError(
+                "`shares` are logits, which must be finite. Received: "
+                f"shares={shares!r}."
+            )
         logits = self.shares.static
         before, old = map(ops.convert_to_numpy, (self.choices, logits))
         changed = (before != choices).any(axis=-1, keepdims=True)
@@ -373,7 +398,8 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         The inputs are routing inputs, or `RouterInputs`.
         """
         if training:
-            self.step.assign_add(1)
+            # Keras would copy the number to the device on torch.
+            self.step.assign(ops.convert_to_tensor(self.step) + 1)
         routing = self._routing(inputs, training)
         weights = routing.only_valid(routing.weights)
         if training:
@@ -398,12 +424,36 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         """Compute the weights, and complete the value of the subclass."""
         inputs = complete_inputs(self, inputs)
         routing = self.compute_weights(inputs, bool(training), self.step)
+        per_example = inputs.routing_inputs is not None
+        self._check_routing(routing, per_example)
         return routing._replace(
-            per_example=inputs.routing_inputs is not None,
+            per_example=per_example,
             max_experts=self._max_experts,
             valid=inputs.valid,
             examples=inputs.examples,
         )
+
+    def _check_routing(self, routing, per_example):
+        """Raise an error for what `compute_weights` must not return."""
+        is_routing = isinstance(routing, Routing)
+        shape = tuple(routing.weights.shape) if is_routing else ()
+        batch = [None] if per_example else []
+        wanted = [*batch, *self.gate_shape, self.num_experts]
+        fits = len(shape) == len(wanted) and all(
+            # Sizes may be unknown, or symbols.
+            not {*map(type, pair)} <= {int} or len({*pair}) == 1
+            for pair in zip(shape, wanted, strict=True)
+        )
+        if not (is_routing and fits):
+            axes = ", ".join(
+                ["batch"] * per_example + [*map(str, wanted[per_example:])]
+            )
+            raise ValueError(
+                f"{type(self).__name__}.compute_weights must return a `Routing` whose "
+                f"weights have the shape ({axes}). Received: "
+                f"{f'weights of shape {shape}' if is_routing else type(routing)}. "
+                "Return Routing(weights)."
+            )
 
     def _penalties(self, routing):
         """Compute the auxiliary losses of a training call, by name."""

@@ -16,22 +16,22 @@ class RouterInputs(NamedTuple):
         examples: The examples that `SampleSimilarityRegularizer` compares; by default,
             the routing inputs.
         valid: Which examples count, booleans `(batch,)`; `None` is all.
-        hidden: The experts' hidden outputs, `(batch, n, ...)`, of an `AttentiveGate`.
     """
 
     routing_inputs: Tensor = None
     examples: Tensor = None
     valid: Tensor = None
-    hidden: Tensor = None
 
 
 def complete_inputs(gate: Any, inputs: Any) -> RouterInputs:
     """Check the inputs of a gate, routing inputs or `RouterInputs`, and complete them.
 
+    A gate of one's own may have a named tuple with these fields and others.
+
     Ids `(batch,)` get an axis of features, and the examples as many axes as the routing
     inputs have. A static gate has no inputs.
     """
-    if not isinstance(inputs, RouterInputs):
+    if not hasattr(inputs, "routing_inputs"):
         inputs = RouterInputs(inputs)
     x, examples = inputs.routing_inputs, inputs.examples
     check_built(gate)
@@ -147,7 +147,8 @@ def count_features(shape: Any, num_gates: int | None) -> int:
             "Routing inputs must be one tensor of shape (batch, features) "
             f"with features known. Received: {shape}. Flatten or pool them first. "
             "`MoE` and `MMoE` have an argument for that, such as "
-            "routing_network=keras.layers.GlobalAveragePooling1D()."
+            "routing_network=keras.layers.GlobalAveragePooling1D(). In a call, experts "
+            "come first, gate(experts, routing_inputs)."
         )
     if rank == 3 and shape[1] != num_gates:
         raise ValueError(

@@ -8,7 +8,12 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.initializers import clone_initializer
+from dselectk_keras.initializers import (
+    block_initializer,
+    clone_initializer,
+    draws_each_number,
+    stacked_initializer,
+)
 from dselectk_keras.utils import Initializer, Shape, Tensor
 
 
@@ -34,8 +39,9 @@ class Logits:
     Args:
         gate: The gate that owns the variables. Without `routing_dim` it is static.
         name: Prefix of the variables' names.
-        shape: Shape of the logits without a batch axis.
+        shape: Shape of the logits without a batch axis; several gates are its first.
         initializer: Initializer of the static logits, or of the kernel and the bias.
+            What it draws for each gate is what it would draw for a single gate.
         use_bias: Whether per-example logits have a bias.
         normalize: Whether to normalize the routing inputs and the kernel.
         trainable: Whether the variables are trained.
@@ -52,8 +58,13 @@ class Logits:
         trainable: bool = True,
     ):
         def variable(suffix, shape, seed_offset=0):
-            cloned = clone_initializer(initializer, seed_offset)
-            return float32_weight(gate, f"{name}_{suffix}", shape, cloned, trainable)
+            draw = clone_initializer(initializer, seed_offset)
+            own_function = getattr(draw, "__self__", None) is gate
+            if gate.num_gates and not (own_function or draws_each_number(draw)):
+                static = gate.routing_dim is None
+                stacked = stacked_initializer(draw)
+                draw = stacked if static else block_initializer(stacked, gate.num_gates)
+            return float32_weight(gate, f"{name}_{suffix}", shape, draw, trainable)
 
         self.shape = shape
         self.static = self.kernel = self.bias = None
@@ -62,7 +73,8 @@ class Logits:
         else:
             size = math.prod(shape)
             self.kernel = variable("kernel", (gate.routing_dim, size))
-            self.bias = variable("bias", (size,), 1) if use_bias else None
+            seed_offset = gate.num_gates or 1
+            self.bias = variable("bias", (size,), seed_offset) if use_bias else None
         self.norms = (
             [_Norm(gate, f"{name}_inputs", 1.0), _Norm(gate, f"{name}_kernel", 0.01)]
             if normalize and self.kernel is not None

@@ -74,19 +74,19 @@ class Routing(NamedTuple):
         bank: Any,
         inputs: Tensor,
         capacity: float | None = None,
-        always: bool = False,
+        when: Any = None,
     ) -> tuple[Tensor, Tensor]:
         """Mix the experts of a bank, each evaluated only for examples that chose it.
 
         The `capacity` of an expert is a multiple of an even share of the choices.
-        Choices beyond it are dropped; `None` drops nothing. With `always`, the gate has
-        no step with more than `max_experts`. Returns the mixture, and the number of
-        dropped choices, or `None`.
+        Choices beyond it are dropped; `None` drops nothing. All experts are evaluated
+        unless `when` holds; by default, if an example chose more than `max_experts`.
+        Returns the mixture, and the number of dropped choices, or `None`.
         """
         weights = self.weights
         gates = weights.shape[1] if len(weights.shape) == 3 else 1
         chosen = min(weights.shape[-1], self.max_experts * gates)
-        return dispatch(bank, inputs, weights, chosen, capacity, self.valid, always)
+        return dispatch(bank, inputs, weights, chosen, capacity, self.valid, when)
 
     def merge(
         self, bank: Any, inputs: Tensor, per_layer: bool, training: bool | None

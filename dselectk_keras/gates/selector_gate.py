@@ -2,6 +2,7 @@
 
 import abc
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,7 +14,7 @@ from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.given_weights import one_expert_each
 from dselectk_keras.gates.inputs import complete_inputs
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.ops import keep_largest, softmax
+from dselectk_keras.ops import clipped, filled, keep_largest, softmax
 from dselectk_keras.regularizers import EntropyRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
@@ -132,14 +133,31 @@ class SelectorGate(Gate, abc.ABC):
         These are of a per-example gate.
         """
         begin, end = self.deciding[0], self.deciding[1]
-        since = ops.where(end > 0, ops.cast(step - end, "float32"), -np.inf)
-        length = ops.cast(ops.maximum(end - begin, 1), "float32")
-        factor = NARROWEST ** ops.clip(1.0 + since / length, 0.0, 1.0)
+        since = filled(ops.cast(step - end, "float32"), end <= 0, -np.inf)
+        length = clipped(ops.cast(end - begin, "float32"), 1.0)
+        factor = NARROWEST ** clipped(1.0 + since / length, 0.0, 1.0)
         return factor, since >= 0.0
 
     def decide_between(self, begin: int, end: int) -> None:
-        """Make per-example selectors narrow between two steps, and then decide."""
-        self.deciding.assign([begin, end])
+        """Make per-example selectors narrow between two steps, and then decide.
+
+        With 0 and 0, they never do.
+        """
+        if self.deciding is None:
+            raise ValueError(
+                "Only a per-example gate that is built decides between two steps. "
+                f"Received: {self!r}. A static gate has `decide()`."
+            )
+        check_count("begin", begin, minimum=0)
+        self.deciding.assign([begin, check_count("end", end, minimum=begin)])
+
+    def set_weights(self, weights: Sequence[np.ndarray]) -> None:
+        """Set the weights; without the last one, selectors are soft (see `Gate`)."""
+        super().set_weights(weights)
+        if len(weights) < len(self.weights):
+            for variable, soft in ((self.choices, -1), (self.deciding, 0)):
+                if variable is not None:
+                    variable.assign(np.full(variable.shape, soft))
 
     def largest_mass(self) -> np.ndarray:
         """Compute what part of its weight a static gate has on its k largest."""
@@ -201,8 +219,9 @@ class SelectorGate(Gate, abc.ABC):
             factor, decided = self.width(step)
             chosen = self.nearest_codes(z)
         else:
-            factor, decided = 1.0, ops.expand_dims(self.choices >= 0, -1)
-            chosen = self.codes_of(self.choices)
+            choices = ops.convert_to_tensor(self.choices)
+            factor, decided = 1.0, ops.expand_dims(choices >= 0, -1)
+            chosen = self.codes_of(choices)
         return ops.where(decided, chosen, self.soft_codes(z, step, factor))
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:

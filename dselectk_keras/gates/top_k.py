@@ -15,6 +15,7 @@ from dselectk_keras.gates.logits import Logits, float32_weight
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing, sum_in_call
 from dselectk_keras.ops import (
+    filled,
     first_largest,
     keep_top_k,
     largest,
@@ -182,7 +183,8 @@ class TopKGate(LogitGate):
             chosen = ops.logical_or(dense, chosen)
             if load is not None:
                 load = ops.where(dense, 1.0, load)
-        kept = ops.where(chosen, self._log_scores(noisy), -float("inf"))
+        kept = ops.logical_not(chosen)
+        kept = filled(self._log_scores(noisy), kept, -float("inf"))
         routing = Routing(softmax(kept), logits=logits, load=load, valid=inputs.valid)
         if training and self.bias_rate and self.trainable:
             self._balance(routing)

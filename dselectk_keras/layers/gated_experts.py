@@ -16,7 +16,7 @@ from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs, as_arguments
 from dselectk_keras.layers.arguments import as_bank
-from dselectk_keras.layers.padding import Padding
+from dselectk_keras.layers.padding import Padding, positions
 from dselectk_keras.utils import (
     CalledOnce,
     Configured,
@@ -111,13 +111,22 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
             if not network.built:
                 network.build(shape)
             return tuple(network.compute_output_spec(keras.KerasTensor(shape)).shape)
-        if self.averages_inputs and len(shape) > 2:
-            return (shape[0], shape[-1])
+        if self._averages(shape):
+            return (shape[0], *shape[-self._own_axes :])
         return shape
+
+    @property
+    def _own_axes(self):
+        """The number of last axes that a position of the routing inputs has."""
+        return 2 if self.per_example == BY_GATE else 1
+
+    def _averages(self, shape):
+        """Check whether the gate gets means over axes between batch and features."""
+        return self.averages_inputs and len(shape) > 1 + self._own_axes
 
     def _count_routed_axes(self, inputs, routing):
         """Count the leading axes that are routed."""
-        axes = max(len(routing) - 1 - (self.per_example == BY_GATE), 1)
+        axes = max(len(routing) - self._own_axes, 1)
         pairs = zip(inputs[:axes], routing[:axes], strict=False)
         if axes > 1 and (
             len(inputs) <= axes or any(len({*pair, None}) > 2 for pair in pairs)
@@ -170,9 +179,10 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
 
     def _flattened_inputs(self, inputs, routing_inputs, mask, routing_mask, training):
         """Compute the inputs of the experts and of the gate, with zeros as padding."""
-        if mask is not None and len(mask.shape) == self.num_routed_axes:
-            routing_mask = mask
         paddings = Padding(mask), Padding(routing_mask)
+        if mask is not None and len(mask.shape) <= self.num_routed_axes:
+            # What does not count in the inputs has no routing inputs that do.
+            paddings = paddings[0], paddings[1].together(mask)
         inputs = paddings[0].clear(inputs)
         if routing_inputs is not None:
             routing_inputs = paddings[1].clear(routing_inputs)
@@ -213,8 +223,11 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         """Pass the mask on, if the outputs have a value for each of its positions."""
         if previous_mask is None:
             return None
+        if self.num_routed_axes > 1:
+            # As Keras' layers expect it, also of a mask of examples.
+            return positions(previous_mask, ops.shape(inputs)[: self.num_routed_axes])
         fits = isinstance(self.experts, DenseExperts) and not self.has_gate_axis
-        return previous_mask if fits or self.num_routed_axes > 1 else None
+        return previous_mask if fits else None
 
     @property
     def has_gate_axis(self) -> bool:
@@ -261,10 +274,10 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         examples = None
         if self.routing_network is not None:
             x, examples = self.routing_network(x, training=training), x
-        elif self.averages_inputs and len(x.shape) > 2:
-            x = x_padding.mean(x)
+        elif self._averages(x.shape):
+            x = x_padding.mean(x, self._own_axes)
         counted = x_padding if padding.mask is None else padding
-        found = x, examples, counted.valid(self.num_routed_axes)
+        found = x, examples, counted.valid(ops.shape(inputs)[: self.num_routed_axes])
         return RouterInputs(*(y if y is None else self.flatten(y) for y in found))
 
     def expert_weights(

@@ -9,6 +9,7 @@ from keras import ops
 
 from dselectk_keras.distribution import is_model_parallel, is_on_cpu
 from dselectk_keras.experts import DenseExperts
+from dselectk_keras.gates._dispatch import saved_rows
 from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.record import record_call
@@ -21,9 +22,9 @@ from dselectk_keras.utils import Tensor, add_counter, check_flags
 # overhead of dispatch is larger than its gain.
 MIN_RATIO = 4
 MIN_KERNEL = 16_384
-# With fewer multiplications of all experts on a batch, a GPU evaluates them sooner than
-# it moves examples. These numbers are estimates; float32 is TF32.
-MIN_ON_GPU = {"float32": 3e10, "bfloat16": 6e10, "float16": 6e10}
+# If dispatch saves fewer multiplications, a GPU evaluates all experts sooner than it
+# moves examples. These numbers are estimates; float32 is TF32, but on torch.
+MIN_ON_GPU = {"float32": 3e10, "bfloat16": 6e10, "float16": 6e10, "torch": 4.5e9}
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -70,10 +71,11 @@ class MoE(GatedExperts):
         inputs: The experts' input $x$.
         routing_inputs: The inputs of a per-example gate, $v$; by default, `inputs`.
         training: Passed on to the experts and the gate.
-        mask: Which positions count, booleans `(batch, length)`; by default, the Keras
-            mask of `inputs`, or else of `routing_inputs`. Where tokens are routed,
-            padding takes no capacity of an expert, adds no penalty, and gets zeros. The
-            mask of `inputs` is passed on.
+        mask: Which positions count, booleans `(batch, length)`, or `(batch,)` for whole
+            examples; by default, the Keras mask of `inputs`, or else of
+            `routing_inputs`. What does not count takes no capacity of an expert, adds
+            no penalty, and gets zeros: tokens, if tokens are routed, and else examples.
+            The mask of `inputs` is passed on.
 
     Returns:
         The mixture `(batch, ...)`, or `(batch, num_gates, ...)`. Of tokens, the mixture
@@ -161,11 +163,16 @@ class MoE(GatedExperts):
                 f"first step. Received: dispatch={self.dispatch} and "
                 f"{type(self.gate).__name__}. Use dispatch=True, which drops none."
             )
-        self._dispatches = bool(self.dispatch)
-        if self.dispatch == "auto":
-            self._dispatches = self._dispatch_is_faster(inputs_shape[-1])
+        self._num_features = inputs_shape[-1]
+        self.decide_dispatch()
         if self._capacity is not None:
             self.num_dropped = add_counter(self, "num_dropped")
+
+    def decide_dispatch(self) -> None:
+        """Decide whether to dispatch, with the present experts and gate."""
+        self.dispatches = bool(self.dispatch)
+        if self.dispatch == "auto":
+            self.dispatches = self._dispatch_is_faster(self._num_features)
 
     def combine(
         self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
@@ -173,18 +180,22 @@ class MoE(GatedExperts):
         """Evaluate the experts and mix them (see `GatedExperts`)."""
         outputs = None
         # Inputs: (b, ..., d). Weights: ([b,] [g,] n).
-        if self._dispatches and not is_symbolic(inputs) and self._pays(inputs):
+        dispatches = self.dispatches and not is_symbolic(inputs)
+        # Whether it dispatches is True or False, or a tensor for unknown sizes.
+        if dispatches and (when := self._pays(inputs)) is not False:
             routing = self.gate.route(router_inputs, training)
-            always = self.gate.max_experts() is not None
             # (b, [g,] ..., units)
             mixture, dropped = routing.dispatch(
-                self.experts, inputs, self._capacity, always
+                self.experts,
+                inputs,
+                self._capacity,
+                when if self.gate.max_experts() is not None else None,
             )
             mixture = self.summed(mixture)
             if dropped is not None:
                 dropped = sum_in_call(self, dropped)
                 # It stops at the largest integer of 32 bits.
-                left = (2**31 - 1) - self.num_dropped
+                left = (2**31 - 1) - ops.convert_to_tensor(self.num_dropped)
                 self.num_dropped.assign_add(ops.minimum(dropped, left))
         else:
             # (b, n, ..., units), or with `sum_features` (b, n, ..., 1)
@@ -217,13 +228,15 @@ class MoE(GatedExperts):
 
     def _pays(self, inputs):
         """Estimate whether dispatch is faster for these inputs, if it is on a CPU."""
-        size = math.prod(axis or math.inf for axis in inputs.shape[:-1])
-        least = MIN_ON_GPU.get(self.experts.compute_dtype, 0.0)
-        return (
-            self.dispatch != "auto"
-            or is_on_cpu(inputs)
-            or size * self.experts.count_params() >= least
-        )
+        if self.dispatch != "auto" or is_on_cpu(inputs):
+            return True
+        experts, dtype = self.experts, self.experts.compute_dtype
+        if keras.backend.backend() == "torch" and dtype == "float32":
+            dtype = "torch"
+        chosen = self.gate.max_experts() * (self.gate.num_gates or 1)
+        saved = saved_rows(experts, inputs, min(chosen, experts.num_experts))
+        least = MIN_ON_GPU.get(dtype, 0.0)
+        return saved * experts.count_params() >= least * experts.num_experts
 
 
 def is_symbolic(tensor: Tensor) -> bool:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from dselectk_keras._keras import with_mask
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Shape, Tensor
 
 
 class Padding(NamedTuple):
@@ -34,19 +34,29 @@ class Padding(NamedTuple):
         empty = ops.logical_not(ops.any(mask, axis=axes, keepdims=True))
         return with_mask(x, ops.logical_or(mask, empty))
 
-    def valid(self, num_axes: int) -> Tensor:
-        """Compute where so many leading axes have anything that counts, if it is known.
+    def together(self, mask: Tensor) -> "Padding":
+        """Leave out what another mask leaves out, too."""
+        if self.mask is None:
+            return Padding(mask)
+        own, mask = ops.cast(self.mask, "bool"), ops.cast(mask, "bool")
+        if len(own.shape) < len(mask.shape):
+            own, mask = mask, own
+        return Padding(ops.logical_and(own, self._along(mask, own)))
 
-        A sequence counts if any of its tokens does.
+    def valid(self, leading: Shape) -> Tensor:
+        """Compute which positions of the leading axes, of these sizes, count.
+
+        A sequence counts if any of its tokens does. Of an example that does not count,
+        no token does.
         """
-        if self.mask is None or len(self.mask.shape) < num_axes:
+        if self.mask is None:
             return None
-        inner = list(range(num_axes, len(self.mask.shape)))
-        return ops.any(ops.cast(self.mask, "bool"), axis=inner)
+        mask = positions(ops.cast(self.mask, "bool"), leading)
+        return ops.any(mask, axis=list(range(len(leading), len(mask.shape))))
 
-    def mean(self, x: Tensor) -> Tensor:
-        """Compute the mean over the axes between the batch and the features."""
-        axes = list(range(1, len(x.shape) - 1))
+    def mean(self, x: Tensor, own_axes: int = 1) -> Tensor:
+        """Compute the mean over the axes between the batch and the last ones."""
+        axes = list(range(1, len(x.shape) - own_axes))
         # The sum over a long sequence may overflow in half precision.
         x = ops.cast(x, "float32")
         if self.mask is None:
@@ -61,3 +71,11 @@ class Padding(NamedTuple):
         """Give a mask as many axes as a tensor has."""
         more = len(x.shape) - len(mask.shape)
         return ops.reshape(mask, (*ops.shape(mask), *[1] * more))
+
+
+def positions(mask: Tensor, leading: Shape) -> Tensor:
+    """Give a mask of fewer axes, such as one of examples, those of all positions."""
+    if (more := len(leading) - len(mask.shape)) <= 0:
+        return mask
+    mask = ops.reshape(mask, (*ops.shape(mask), *[1] * more))
+    return ops.broadcast_to(mask, leading)

@@ -39,10 +39,10 @@ class SmearExperts(GatedExperts):
             with stateless copies of one layer.
         gate: A gate that is not built yet: the router $R$.
         per_example: Whether the weights depend on the inputs. With `"by_gate"`, each
-            gate has its own `routing_inputs`, `(batch, num_gates, features)`.
+            gate has its own `routing_inputs`, `(batch, ..., num_gates, features)`.
         routing_network: A Keras layer between the inputs and the gate. `None` is the
-            mean over the axes between the batch and the features, without the positions
-            that a mask leaves out.
+            mean over the axes between the batch and the features, or the gates, without
+            the positions that a mask leaves out.
         per_layer: Whether each layer of the experts has its own gate.
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
@@ -51,7 +51,8 @@ class SmearExperts(GatedExperts):
         routing_inputs: The inputs of the router, $v$; by default, `inputs`. In a
             decoder, for example, the encoder's final states.
         training: Passed on to the gate and the merged expert.
-        mask: The mask of the inputs, `(batch, length)`, if there is padding.
+        mask: The mask of the inputs, `(batch,)` or `(batch, length)`, if there is
+            padding.
         routing_inputs_mask: The mask of the routing inputs, likewise.
 
     Returns:

@@ -69,10 +69,7 @@ def build_multitask_model(
             be `"gradnorm"` here, for `GradNorm()` before the towers; and options of the
             architecture: `num_task_experts=1` for `"cgc"` and `"ple"`;
             `levels=2` for `"ple"`; `routing_network=None`, `dispatch="auto"` and
-            `side_by_side=False` for `"omoe"` and `"mmoe"` (see `MoE`);
-            `strength=1e-3` for `"l2_constrained"`; `initial_share=0.1` for
-            `"cross_stitch"`; `ranks=None` for `"tensor_factorization"` (see
-            `TuckerExperts`).
+            `side_by_side=False` for `"omoe"` and `"mmoe"` (see `MoE`).
 
     Returns:
         A `MultitaskModel` with a dict of outputs `(batch, 1)`, or `(batch,

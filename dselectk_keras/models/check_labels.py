@@ -21,9 +21,11 @@ def check_labels(
 ) -> None:
     """Raise an error if arrays cannot be right for the tasks of a model.
 
-    Labels must be possible, such as class 2 of 3, and sample weights finite. Features
-    must be finite too, or the model must replace those that are not: a NaN would make
-    all weights NaN. In a training step such values make the loss NaN, without an error.
+    Labels must be possible, such as class 2 of 3, and sample weights finite, and 0 or
+    more. Features must be finite too, or the model must replace those that are not: a
+    NaN would make all weights NaN. In a training step such values make the loss NaN,
+    without an error. Infinity must be replaced as NaN is: behind `tanh`, predictions
+    are finite, but gradients are not.
 
     `fit` and `evaluate` of a `MultitaskModel` check arrays. Check those of your own
     loops, and what you put in a `tf.data.Dataset`.
@@ -106,13 +108,16 @@ def _check_group(reader, y, sample_weight):
     for first, *part in _blocks(y, sample_weight):
         labels = reader.stack(part[0], np)
         weights: Any = None if part[1] is None else reader.stack(part[1], np)
-        if reader.none_impossible(labels) and (weights is None or _is_finite(weights)):
+        # A comparison with NaN is false.
+        fits = weights is None or (weights.min() >= 0 and weights.max() < np.inf)
+        if fits and reader.none_impossible(labels):
             continue
         labels, weights, _, possible = reader.labeled(*part, np)
-        for row, t in np.argwhere(~np.isfinite(weights)).tolist():
+        for row, t in np.argwhere(~((weights >= 0) & (weights < np.inf))).tolist():
             raise ValueError(
                 f"The sample weights of the task {reader.tasks[t].name!r} must be "
-                f"finite. Received: {weights[row, t]:g} in row {first + row}. To leave "
+                "finite, and 0 or more. "
+                f"Received: {weights[row, t]:g} in row {first + row}. To leave "
                 "an example out, pass 0."
             )
         wrong = ~np.isfinite(labels).all(axis=-1)
@@ -189,12 +194,17 @@ def _check_features(model, x):
     if not len(rows):
         return
     some = as_dense(keras.tree.map_structure(lambda array: array[rows[:32]], x))
-    for output in keras.tree.flatten(model(some, training=False)):
-        for row in np.argwhere(~np.isfinite(ops.convert_to_numpy(output)))[:1, 0]:
+    missing = keras.tree.map_structure(_infinite_as_nan, some)
+    outputs = (keras.tree.flatten(model(x, training=False)) for x in (some, missing))
+    for pair in zip(*outputs, strict=True):
+        output, as_missing = map(ops.convert_to_numpy, pair)
+        # A saturating activation hides infinity, but not NaN.
+        right = np.isfinite(output) & np.isclose(output, as_missing)
+        for row in np.argwhere(~right)[:1, 0]:
             raise ValueError(
                 "The features must be finite, or the model must replace those that are "
-                f"not. Received: NaN or infinity in {len(rows)} rows, and a prediction "
-                f"that is not finite in row {rows[row]}. Replace them, for example "
+                f"not. Received: NaN or infinity in {len(rows)} rows, which shows in "
+                f"the prediction of row {rows[row]}. Replace them, for example "
                 "with numpy.nan_to_num, or leave these rows out."
             )
 
@@ -208,6 +218,13 @@ def _is_finite(array):
         np.isfinite(part.min()) and np.isfinite(part.max())
         for _, part in _blocks(array)
     )
+
+
+def _infinite_as_nan(array):
+    """Replace infinity by NaN in an array of floating-point numbers."""
+    if array.dtype.kind != "f":
+        return array
+    return np.where(np.isinf(array), np.array(np.nan, array.dtype), array)
 
 
 def _bad_rows(array):
@@ -261,14 +278,18 @@ def _check_shape(tasks, values, what, mend):
             f"shape (batch, {len(names)}), one column per task. Received: {received}. "
             f"{mend}"
         )
-    for task in tasks if isinstance(values, dict) else ():
-        shape = _shape(values[task.name])
+    for task in tasks:
+        shape = _shape(values[task.name] if isinstance(values, dict) else values)
+        # A column has no width of its own; in one array, each task has a column.
+        width = shape[1:] if isinstance(values, dict) and len(shape) > 1 else (1,)
         widths = task.label_widths if what == "labels" else {1}
-        if len(shape) != 1 and shape[1:] not in {(width,) for width in widths}:
+        if width not in {(width,) for width in widths}:
             expected = [f"(batch, {width})" for width in sorted(widths)]
+            expected = ["(batch,)", *expected] if 1 in widths else expected
+            mend = f" {task.rules.mend}" if what == "labels" else ""
             raise ValueError(
-                f"The {what} of the task {task.name!r} must have the shape (batch,) or "
-                f"{' or '.join(expected)}. Received: {shape}."
+                f"The {what} of the task {task.name!r} must have the shape "
+                f"{' or '.join(expected)}. Received: {shape}.{mend}"
             )
 
 

@@ -8,17 +8,17 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras._keras import calls_in, copy_state
+from dselectk_keras._keras import calls_in, copy_state, replace_parts
 from dselectk_keras.distribution import is_model_parallel
 from dselectk_keras.experts import ExpertBank
 from dselectk_keras.gates import Gate
-from dselectk_keras.gates.chosen import ChosenGate, warn_if_random
-from dselectk_keras.gates.chosen_experts import ChosenExperts
+from dselectk_keras.gates.chosen import ChosenGate
 from dselectk_keras.layers import MoE
 from dselectk_keras.models.prune_by_data import pruned_by_data
 from dselectk_keras.models.rebuild import (
     compile_alike,
-    layers_to_replace,
+    copies_of_layers,
+    mixtures_and_gates,
     rebuild,
 )
 from dselectk_keras.utils import check_number
@@ -55,8 +55,10 @@ def condense(
     fewer experts, with other or fewer bits, are another gate.
 
     Args:
-        model: A functional model, such as `MultitaskModel`, with layers such as `MMoE`,
-            or with gates that get a list of tensors, or the output of a bank.
+        model: A model with layers such as `MMoE`, which may be inside of layers of your
+            own, or a functional model with gates that get a list of tensors, or the
+            output of a bank. To save the new model, layers of your own must return
+            their `MMoE`, or its parts, in `get_config`.
         tolerance: The largest distance of a bit, or of a selector's largest weight,
             from 0 or 1. Selectors within it are rounded, which changes the outputs: 0.0
             rounds none, and 1.0 all.
@@ -92,8 +94,11 @@ def condense(
     return copy
 
 
-def condensed(model: Any, tolerance: float) -> Any:
-    """Make the copy of `condense`, not compiled."""
+def condensed(model: Any, tolerance: float, partly: bool = False) -> Any:
+    """Make the copy of `condense`, not compiled.
+
+    With `partly`, layers of which all experts are needed stay as they are.
+    """
     check_number("tolerance", tolerance, minimum=0, maximum=1)
     if is_model_parallel():
         raise ValueError(
@@ -101,13 +106,12 @@ def condensed(model: Any, tolerance: float) -> Any:
             "Received: `keras.distribution.ModelParallel`. Save the model, load it "
             "without a distribution, and call `condense` there."
         )
-    layers, gates = _mixtures(model)
-    warn_if_random(model)
-    chosen = {layer.name: layer.gate.chosen_experts() for layer in layers}
-    chosen |= {gate.name: gate.chosen_experts() for gate in gates}
+    layers, gates = _mixtures(model, partly)
+    chosen = {layer: layer.gate.chosen_experts() for layer in layers}
+    chosen |= {gate: gate.chosen_experts() for gate in gates}
     undecided = [
-        f"{name} {tuple(place)} by {distance[tuple(place)]:.3g}"
-        for name, (_, distance, _) in chosen.items()
+        f"{layer.name} {tuple(place)} by {distance[tuple(place)]:.3g}"
+        for layer, (_, distance, _) in chosen.items()
         for place in np.argwhere(distance > tolerance).tolist()
     ]
     if undecided:
@@ -121,34 +125,39 @@ def condensed(model: Any, tolerance: float) -> Any:
     used, new = {}, {}
     for source in dict.fromkeys(gates.values()):
         readers = [gate for gate in gates if gates[gate] is source]
-        own = _used(*(chosen[gate.name].choices for gate in readers))
+        own = _used(*(chosen[gate].choices for gate in readers))
         used |= dict.fromkeys(readers, own)
-        new |= {gate: _narrowed_gate(gate, chosen[gate.name], own) for gate in readers}
+        new |= {gate: _narrowed_gate(gate, chosen[gate], own) for gate in readers}
         if source not in readers:
             new[source] = _sliced(source, own)
 
     def change(layer, entry):
-        if isinstance(layer, MoE):
-            parts = narrowed(layer, chosen[layer.name])
-            entry["config"].update(zip(("experts", "gate"), parts, strict=True))
-            return
         config = keras.saving.serialize_keras_object(new[layer])
         entry.update({**config, "build_config": None})  # The call builds it.
         for call in entry["inbound_nodes"] if gates.get(layer) is layer else ():
             experts, *others = call["args"]
             call["args"] = ([experts[i] for i in used[layer]], *others)
 
-    copy = rebuild(model, [*layers, *new], change)
+    copy = rebuild(model, [*new], change)
     for layer in new.values():
         copy_state(layer, copy.get_layer(layer.name))
         _copy_draws(layer, copy.get_layer(layer.name))
+    copies = copies_of_layers(model, copy)
+    for layer in layers:
+        used = _used(chosen[layer].choices)
+        gate = _narrowed_gate(layer.gate, chosen[layer], used)
+        parts = {"experts": _sliced(layer.experts, used), "gate": gate}
+        replace_parts(copy, copies[id(layer)], parts)
     return copy
 
 
-def _mixtures(model):
+def _mixtures(model, partly):
     """List the layers whose experts can be removed, and the `_sources` of gates."""
-    found = layers_to_replace(model, MoE, more=Gate)
+    found = mixtures_and_gates(model, MoE, Gate, needed=not partly)
     layers = [layer for layer in found if isinstance(layer, MoE)]
+    if partly:
+        found = [x for x in found if x not in layers or _chooses(x.gate)]
+        layers = [layer for layer in layers if layer in found]
     for layer in layers:
         if not layer.experts.shared_input:
             raise ValueError(
@@ -157,7 +166,7 @@ def _mixtures(model):
                 "input has an entry for each of them."
             )
     gates = _sources(model, [each for each in found if each not in layers])
-    if layers or gates:
+    if layers or gates or partly:
         return layers, gates
     for gate in found:
         gate.chosen_experts()  # Says why it has none.
@@ -174,6 +183,8 @@ def _sources(model, gates):
     It is the bank that the gate reads, or the gate itself if it gets a list. Gates that
     need all of their experts are left out.
     """
+    if not gates:  # A model of another class may have no graph.
+        return {}
     calls, sources = calls_in(model), {}
     banks = {
         id(output): call.operation
@@ -184,10 +195,8 @@ def _sources(model, gates):
     for gate in gates:
         given = [call.arguments.args[0] for call in calls if call.operation is gate]
         found = {gate if isinstance(x, list) else banks.get(id(x)) for x in given}
-        with contextlib.suppress(ValueError):
-            gate.chosen_experts()
-            if len(found) == 1:
-                sources[gate] = found.pop()
+        if len(found) == 1 and _chooses(gate):
+            sources[gate] = found.pop()
     # A bank that anything else reads keeps all experts.
     others = [
         call.input_tensors
@@ -198,13 +207,12 @@ def _sources(model, gates):
     return {gate: source for gate, source in sources.items() if source not in read}
 
 
-def narrowed(layer: MoE, chosen: ChosenExperts) -> tuple:
-    """Build the experts that a static gate has chosen, and a gate with its choices.
-
-    `chosen` are those of the gate of the layer, or of some of its rows.
-    """
-    used = _used(chosen.choices)
-    return _sliced(layer.experts, used), _narrowed_gate(layer.gate, chosen, used)
+def _chooses(gate):
+    """Whether a gate chooses the same experts for all examples."""
+    with contextlib.suppress(ValueError):
+        gate.chosen_experts()
+        return True
+    return False
 
 
 def _used(*choices):

@@ -7,7 +7,7 @@ import keras
 from dselectk_keras._keras import all_layers, copy_state
 from dselectk_keras.gates import Gate
 from dselectk_keras.models.rebuild import layers_to_replace, rebuild
-from dselectk_keras.utils import check_flags
+from dselectk_keras.utils import NUM_SEEDS, check_flags
 
 # Parts of a layer that the copy has, too.
 PARTS = ("experts", "routing_network")
@@ -21,8 +21,8 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
     shape, if there is one. What is not trained begins anew: the step is 0, schedules
     start again, and no choice of experts is final.
 
-    This is the paper's distillation: train the experts with an attentive gate, which
-    evaluates all experts. Then freeze them and train a cheaper gate.
+    This is the paper's distillation: train the experts with a gate that
+    evaluates all of them. Then freeze them and train a cheaper gate.
 
     Args:
         model: A functional model, such as `MultitaskModel`, with layers such as `MMoE`.
@@ -37,7 +37,7 @@ def distill(model: Any, gate: Gate, freeze_experts: bool = True) -> Any:
     Example:
         >>> inputs = keras.Input((5,))
         >>> experts = DenseExperts(4, [8, 2])
-        >>> layer = AttentiveMoE(experts, AttentiveGate(8), per_example=True)
+        >>> layer = MoE(experts, SoftmaxGate(), per_example=True)
         >>> teacher = keras.Model(inputs, layer(inputs))
         >>> student = distill(teacher, SwitchGate())
         >>> type(student.layers[-1].gate).__name__, len(student.trainable_variables)
@@ -92,7 +92,7 @@ def _set_trainable(bank, value):
 def _shifted(gate, old, first, **changes):
     """Copy a gate, with the shift of the seed that its layer gave to the old gate."""
     if None not in (gate.seed, old.seed, first.seed):
-        changes["seed"] = (gate.seed + old.seed - first.seed) % 2**32
+        changes["seed"] = (gate.seed + old.seed - first.seed) % NUM_SEEDS
     return gate.unbuilt_copy(**changes)
 
 

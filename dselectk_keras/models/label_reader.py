@@ -9,6 +9,7 @@ from keras import ops
 
 from dselectk_keras.models.task import Task, group_tasks
 from dselectk_keras.models.towers import Take
+from dselectk_keras.ops import filled
 from dselectk_keras.utils import Tensor
 
 
@@ -42,8 +43,7 @@ class LabelReader:
         self.tasks = tuple(tasks)
         self.indices = np.array(indices)
         loss: Any = keras.losses.get(tasks[0].loss)
-        name = getattr(loss, "__name__", type(loss).__name__)
-        self.wants_probabilities = "crossentropy" in name.lower()
+        self.rules = tasks[0].rules
         self.ignored_class = getattr(loss, "ignore_class", None)
         self._loss = loss.call if isinstance(loss, keras.Loss) else loss
 
@@ -66,8 +66,8 @@ class LabelReader:
         if possible is not None:
             # Compiled code cannot raise an error: an impossible label makes all NaN.
             usable = ops.logical_and(present, possible)
-            weights = ops.where(present == usable, weights, float("nan"))
-        labels = ops.where(ops.expand_dims(usable, -1), labels, 0.0)
+            weights = filled(weights, present != usable, float("nan"))
+        labels = ops.where(ops.expand_dims(usable, -1), labels, ops.zeros_like(labels))
         if self.are_classes(labels):
             labels = ops.cast(labels, "int32")
         # A weight of 0 is not enough: 0 * NaN is NaN.
@@ -81,7 +81,22 @@ class LabelReader:
 
     def sum_losses(self, read: ReadLabels) -> Tensor:
         """Compute the sum of the losses of each task."""
-        return weighted_sum(self._loss(read.labels, read.predictions), read)
+        return self.weighted_sum(self._loss, read)
+
+    def weighted_sum(self, function: Any, read: ReadLabels) -> Tensor:
+        """Compute the sum of a loss or metric of each label, with their weights."""
+        rows = function(read.labels, read.predictions)
+        if len(rows.shape) < 2 or rows.shape[1] != len(self.tasks):
+            name = getattr(function, "__name__", type(function).__name__)
+            raise ValueError(
+                "A loss or metric must give one number for each label, since labels "
+                f"may be missing. Received for the task {self.tasks[0].name!r}: the "
+                f"shape {tuple(rows.shape)} of {name!r}. Sum its last axis alone; a "
+                "`keras.metrics.Metric` may compute other numbers of all labels."
+            )
+        # Some metrics return the default dtype, which may be half precision.
+        rows = ops.cast(ops.reshape(rows, ops.shape(read.weights)), "float32")
+        return ops.sum(read.weights * rows, axis=0)
 
     def stack(self, values: Any, xp: Any = ops) -> Any:
         """Stack labels or sample weights of these tasks: `(batch, tasks, width)`.
@@ -111,11 +126,12 @@ class LabelReader:
         weights = xp.ones_like(missing, dtype="float32")
         if sample_weight is not None:
             weights = self.stack(sample_weight, xp)[..., 0]
-        return labels, xp.where(missing, 0.0, weights), missing, possible
+        weights = xp.where(missing, xp.zeros_like(weights), weights)
+        return labels, weights, missing, possible
 
     def _missing_and_possible(self, labels, xp):
         missing, possible = xp.isnan(labels), None
-        if self.tasks[0].kind == "multiclass":
+        if self.rules.negative_is_missing:
             missing = xp.logical_or(missing, labels < 0)
         if self.are_classes(labels) and self.ignored_class is not None:
             missing = xp.logical_or(missing, labels == self.ignored_class)
@@ -130,9 +146,7 @@ class LabelReader:
 
     def limits(self, labels: Any) -> tuple[int, int] | None:
         """The least and the largest label that is possible, or `None` for all."""
-        if self.are_classes(labels):
-            return 0, self.tasks[0].num_outputs - 1
-        return (0, 1) if self.wants_probabilities else None
+        return self.rules.limits(labels.shape[-1])
 
     def none_impossible(self, labels: np.ndarray) -> bool:
         """Check whether all labels of an array are possible, as far as one pass tells.
@@ -149,7 +163,7 @@ class LabelReader:
 
     def are_classes(self, labels: Any) -> bool:
         """Check whether labels are class indices, not one number per class."""
-        return self.tasks[0].kind == "multiclass" and labels.shape[-1] == 1
+        return self.rules.are_classes(labels.shape[-1])
 
     def predictions(self, outputs: Any) -> Any:
         """Stack the predictions of these tasks: `(batch, tasks, outputs)`.
@@ -174,13 +188,6 @@ def make_readers(tasks: Sequence[Task]) -> list[LabelReader]:
     """Make one reader for each group of similar tasks."""
     groups = group_tasks(tasks).values()
     return [LabelReader([tasks[i] for i in indices], indices) for indices in groups]
-
-
-def weighted_sum(rows: Tensor, read: ReadLabels) -> Tensor:
-    """Sum numbers of all labels, such as losses, with their weights."""
-    # Some metrics return the default dtype, which may be half precision.
-    rows = ops.cast(ops.reshape(rows, ops.shape(read.weights)), "float32")
-    return ops.sum(read.weights * rows, axis=0)
 
 
 def in_order(readers: Sequence[LabelReader], parts: Sequence[Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras._keras import all_layers, compile_arguments, track_layer
+from dselectk_keras._keras import compile_arguments, track_layer
 from dselectk_keras.distribution import num_replicas
 from dselectk_keras.gates.chosen import warn_if_random
 from dselectk_keras.models.check_labels import (
@@ -16,8 +16,13 @@ from dselectk_keras.models.check_labels import (
     check_labels,
     check_shapes,
 )
-from dselectk_keras.models.columns import as_inputs, as_labels, table_reader
-from dselectk_keras.models.grouped import by_group, by_name, graph_by_group
+from dselectk_keras.models.columns import (
+    as_inputs,
+    as_labels,
+    table_reader,
+    with_joined_labels,
+)
+from dselectk_keras.models.grouped import by_group, by_name
 from dselectk_keras.models.label_reader import in_order, make_readers
 from dselectk_keras.models.streams import as_stream
 from dselectk_keras.models.task import as_tasks
@@ -105,10 +110,6 @@ class MultitaskModel(keras.Model):
         self.readers = make_readers(self.tasks)
         self.task_metrics = TaskMetrics(self.readers)
         self.training_data = types.SimpleNamespace()
-        self._in_step = False
-        if self.tasks:
-            # Keras would track and save the graph itself, which has the same layers.
-            self._call_by_group = graph_by_group(self.readers, self).call
 
     def _checked(self, tasks):
         """Convert the tasks, or raise an error if they do not fit the outputs."""
@@ -144,7 +145,7 @@ class MultitaskModel(keras.Model):
         sample = {name: given[name] for name in names & {*given}}
         self.training_data = types.SimpleNamespace(**sample)
         try:
-            history = super().fit(**given)
+            history = super().fit(**self._joined_streams(given))
         finally:
             self.training_data = types.SimpleNamespace()
         warn_if_random(self)
@@ -164,9 +165,23 @@ class MultitaskModel(keras.Model):
     def _read_batch(self, given):
         """Convert tables and columns among the arguments of a step."""
         x, y, weights = (given.get(name) for name in DATA)
-        if self.loss is None and y is not None:
+        labels = y.values() if isinstance(y, dict) else [y]
+        # Tensors stay on their device.
+        if self.loss is None and y is not None and not any(map(ops.is_tensor, labels)):
             y, weights = as_labels(self.tasks, y, weights)
         return given | dict(zip(DATA, (as_inputs(self, x), y, weights), strict=True))
+
+    def _joined_streams(self, given):
+        """Join labels by name of batches that the arguments of a method yield."""
+        if self.loss is not None or not self.tasks:
+            return given
+        streams = {"x", "validation_data"} & {*given}
+        if given.get("y") is not None:
+            streams -= {"x"}
+        return {
+            name: with_joined_labels(self.tasks, each) if name in streams else each
+            for name, each in given.items()
+        }
 
     def evaluate(self, x: Any = None, y: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Evaluate as `keras.Model.evaluate`, after `check_labels`."""
@@ -175,7 +190,8 @@ class MultitaskModel(keras.Model):
             return super().evaluate(x, y, *args, **kwargs)
         given = _arguments("evaluate", self, x, y, *args, **kwargs)
         data = self.prepare(*(given.get(name) for name in DATA))
-        return super().evaluate(**{**given, **dict(zip(DATA, data, strict=True))})
+        given.update(zip(DATA, data, strict=True))
+        return super().evaluate(**self._joined_streams(given))
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Predict as `keras.Model.predict`."""
@@ -188,31 +204,12 @@ class MultitaskModel(keras.Model):
         found = super().predict_on_batch(as_inputs(self, x))
         return by_name(self.readers, found, self.output)
 
-    def train_step(self, *args: Any) -> Any:
-        """Train on a batch, with predictions by group of tasks."""
-        return self._step(super().train_step, self.loss is None, *args)
-
-    def test_step(self, *args: Any) -> Any:
-        """Evaluate on a batch, with predictions by group of tasks."""
-        return self._step(super().test_step, self.loss is None, *args)
-
     def predict_step(self, *args: Any) -> Any:
-        """Predict for a batch, by group of tasks: `predict` splits the arrays."""
-        return self._step(super().predict_step, isinstance(self.output, dict), *args)
-
-    def _step(self, step, grouped, *args):
-        self._in_step = grouped and bool(self.tasks)
-        try:
-            return step(*args)
-        finally:
-            self._in_step = False
-
-    def call(
-        self, inputs: Any, training: Any = None, mask: Any = None, **kwargs: Any
-    ) -> Any:
-        """Compute the outputs; within a step, stacked by group of tasks."""
-        call = self._call_by_group if self._in_step else super().call
-        return call(inputs, training=training, mask=mask, **kwargs)
+        """Predict for a batch, in few arrays, which `predict` splits by name."""
+        found = super().predict_step(*args)
+        if isinstance(found, tuple):  # On JAX, with the state of the model.
+            return by_group(self.readers, found[0]), *found[1:]
+        return by_group(self.readers, found)
 
     def export(self, *args: Any, **kwargs: Any) -> Any:
         """Export as `keras.Model.export`, with names of inputs that TensorFlow takes.
@@ -280,14 +277,6 @@ class MultitaskModel(keras.Model):
                 f"Received: loss={self.loss!r} and {', '.join(named)}, which would do "
                 "nothing. Leave out the loss, or these."
             )
-        for layer in all_layers(self):
-            if hasattr(layer, "policy_loss") and layer.trainable_variables:
-                raise ValueError(
-                    "A gate that learns from rewards gets none in a `MultitaskModel`. "
-                    f"Received: {layer!r}. Train it in a `RoutedModel`, which takes "
-                    "the `input` and `output` of this model, and a loss for each task "
-                    "in `compile`; or freeze it."
-                )
 
     def _check(self, x, y, sample_weight, training):
         """Check what `compile` got, and arrays, unless `compile` got a loss."""
@@ -324,9 +313,9 @@ class MultitaskModel(keras.Model):
             return super().compute_loss(x, y, y_pred, sample_weight, training)
         check_has_tasks(self)
         # First the penalties: replicas share `losses`, and take turns at a sum.
-        penalties: Any = super().compute_loss() if self.losses else 0.0
+        penalties: Any = super().compute_loss() if self.losses else None
         check_shapes(self.tasks, y, sample_weight)
-        groups = by_group(self.readers, y_pred).groups
+        groups = [reader.predictions(y_pred) for reader in self.readers]
         pairs = [*zip(self.readers, groups, strict=True)]
         reads = [reader.read(y, own, sample_weight) for reader, own in pairs]
         pairs = zip(self.readers, reads, strict=True)
@@ -341,7 +330,8 @@ class MultitaskModel(keras.Model):
             loss = self.task_losses.reported_loss(totals, counts)
         # As Keras does with each loss, since the gradients of replicas are added up. A
         # layer in half precision has penalties in it.
-        return loss / num_replicas() + ops.cast(penalties, loss.dtype)
+        loss = loss / num_replicas()
+        return loss if penalties is None else loss + ops.cast(penalties, loss.dtype)
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None

@@ -3,39 +3,50 @@
 import itertools
 from typing import Any
 
+import keras
 import numpy as np
+from keras import ops
 
 from dselectk_keras._keras import (
     call_again,
     calls_for,
     calls_in,
+    has_graph,
     names_of_outputs,
     recomputed,
 )
-from dselectk_keras.gates.chosen_experts import ChosenExperts
-from dselectk_keras.layers import MMoE
-from dselectk_keras.models.condense import condensed, narrowed
+from dselectk_keras.gates import Gate
+from dselectk_keras.gates.chosen import warn_if_random
+from dselectk_keras.layers import CGC, MMoE, MoE
+from dselectk_keras.layers.gated_experts import BY_GATE
+from dselectk_keras.models.condense import condensed
 from dselectk_keras.models.multitask_model import MultitaskModel
+from dselectk_keras.models.rebuild import rebuild
 from dselectk_keras.models.task import group_tasks
-from dselectk_keras.models.towers import Predict, flatten
+from dselectk_keras.models.towers import Predict, Take, flatten
+from dselectk_keras.utils import argument_names
 
 
-def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
-    """Extract the sub-model of one task: the experts it uses, its gate and its tower.
+def per_task(model: Any, name: str, tolerance: float = 0.0) -> Any:
+    """Extract the sub-model of one task: its gate, its tower and the experts it uses.
 
     For example, if 128 tasks share 32 experts and each task uses four of them, the
-    sub-model has four experts.
+    sub-model has four experts. All experts stay if the gate is per-example, or a
+    softmax, since it may use each of them; the gates of the other tasks do not.
 
     Args:
-        model: A model of `build_multitask_model` with the architecture `"mmoe"` or
-            `"omoe"`, or a `MultitaskModel` of layers of your own. Its gates must be
-            static and binary (see `condense`). It may be condensed already. Layers
-            behind the towers are kept. They must read this task alone.
+        model: A model of `build_multitask_model`, a `MultitaskModel` of layers of your
+            own, or a functional model whose outputs are a dict by task name. Static
+            gates that choose experts must be binary for this task (see `condense`).
+            Layers behind the towers are kept. They must read this task alone. Of a
+            gate that is called on experts, the rows are left out that other tasks read
+            as `mixtures[:, row]`. A `CGC` or `SmearExperts` stays whole.
         name: The name of the task.
         tolerance: See `condense`.
 
     Returns:
-        A `MultitaskModel` with only this task, without `task_weighting`, not compiled.
+        A `MultitaskModel` with only this task, without `task_weighting`, or a
+        `keras.Model` if the model has no tasks. It is not compiled.
 
     Example:
         >>> model = build_multitask_model(5, ["a", "b"], gate=TopKGate(2))
@@ -47,50 +58,133 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> MultitaskModel:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 2.
     """
     tasks = {task.name: task for task in getattr(model, "tasks", ())}
-    if name not in [*tasks]:
+    outputs = getattr(model, "output", None) if _is_built(model) else None
+    if not tasks and not isinstance(outputs, dict):
+        raise ValueError(
+            "A built functional model is needed that has tasks, or a dict of outputs "
+            "by task name, as in keras.Model(inputs, {'click': click}). Received: "
+            f"{model!r} of the type {type(model).__name__}. A model of your own class "
+            "is one if you call its layers on `keras.Input`."
+        )
+    names = [*tasks] or [*outputs]
+    if name not in names:
         raise ValueError(
             f"The model has no task of the name {name!r}. "
-            f"Its tasks: {', '.join(tasks) or 'none'}."
+            f"Its tasks: {', '.join(map(str, names))}."
         )
-    model, task = condensed(model, tolerance), tasks[name]
-    (label,) = group_tasks([task])
-    return MultitaskModel(
-        model.input,
-        {name: _output(model, task)},
-        tasks=[task],
-        label_average=model.task_losses.label_average,
-        name=f"{model.name}_{label}",
-    )
+    warn_if_random(model)
+    copy = rebuild(model)
+    (label,) = group_tasks([tasks[name]]) if tasks else [name]
+    label = f"{model.name}_{label}"
+    if not tasks:
+        small = keras.Model(copy.input, {name: _output(copy, name)}, name=label)
+    else:
+        small = MultitaskModel(
+            copy.input,
+            {name: _output(copy, name)},
+            tasks=[tasks[name]],
+            label_average=model.task_losses.label_average,
+            name=label,
+        )
+    return condensed(small, tolerance, partly=True)
 
 
-def _output(model, task):
-    """Compute the output of a task from its own experts and tower, and what follows."""
+def _is_built(model):
+    return isinstance(model, keras.Model) and has_graph(model) and model.built
+
+
+def _output(model, name):
+    """Compute the output of a task from its own gates and tower, and what follows."""
     if not isinstance(model.output, dict):
         _check_stacked(model)
-        return _prediction(model, task)
-    output, parts = model.output[task.name], _parts(model)
+        return _prediction(model, name)
+    output, parts = model.output[name], _parts(model)
     calls = calls_for(model, output, parts)
     read = [id(each) for call in calls for each in call.input_tensors]
     own = {key: parts[key] for key in (*read, id(output)) if key in parts}
-    if len({name for _, name in own.values()}) > 1:
+    if len({task for _, task in own.values()}) > 1:
         readers = dict.fromkeys(
             call.operation.name
             for call in calls
             for each in call.input_tensors
-            if parts.get(id(each), (None, task.name))[1] != task.name
+            if parts.get(id(each), (None, name))[1] != name
         )
         raise ValueError(
-            f"The output of the task {task.name!r} must read no other task. Received: "
+            f"The output of the task {name!r} must read no other task. Received: "
             f"a model in which the layers {', '.join(readers)} do. Leave them out of "
             "the model that you pass, and call them on its predictions."
         )
     replaced = {}
-    for key, (layer, name) in own.items():
+    for key, (layer, task) in own.items():
         if isinstance(layer, Predict):
-            replaced[key] = _prediction(model, task)
-        elif name is not None:
-            replaced[key] = _mixture(model, layer, name)[name]
-    return recomputed(model, output, replaced)
+            replaced[key] = _prediction(model, name)
+        elif task is not None:
+            replaced[key] = _mixture(model, layer, task)[task]
+    return recomputed(model, output, _rows_that_are_read(model, output, replaced))
+
+
+def _rows_that_are_read(model, output, replaced):
+    """Compute tensors anew that are rows of the output of a gate or of a `MoE`.
+
+    Adds them to those that are `replaced`, by their `id`; other rows are not computed.
+    """
+    calls = calls_for(model, output, replaced)
+    for call in calls:
+        layer, (mixtures, *others) = call.operation, call.outputs
+        axis = getattr(layer, "num_routed_axes", 1)
+        gate = layer if isinstance(layer, Gate) else getattr(layer, "gate", None)
+        is_mixture = isinstance(layer, (Gate, MoE)) and not isinstance(layer, CGC)
+        again = sum(each.operation is layer for each in calls_in(model)) > 1
+        if not is_mixture or others or again or (gate.num_gates or 1) == 1:
+            continue
+        readers = [x for x in calls if any(t is mixtures for t in x.input_tensors)]
+        keys = [_key(reader, axis) for reader in readers]
+        if None in keys or mixtures is output:
+            continue
+        rows = sorted({key[axis] % gate.num_gates for key in keys})
+        new = _with_rows(gate, rows)
+        if layer is not gate:
+            tasks = (
+                [layer.task_names[row] for row in rows]
+                if isinstance(layer, MMoE)
+                else None
+            )
+            new = _with_gate(layer, new, tasks)
+        mixed = _call_rows(model, call, new, rows, replaced)
+        for reader, key in zip(readers, keys, strict=True):
+            row = rows.index(key[axis] % gate.num_gates)
+            replaced[id(reader.outputs[0])] = mixed[
+                (*key[:axis], row, *key[axis + 1 :])
+            ]
+    return replaced
+
+
+def _key(call, axis):
+    """The key of `tensor[:, row]`, if that is what a call does, or `None`."""
+    if type(call.operation).__name__ != "GetItem":
+        return None
+    _, key = call.arguments.args
+    key = tuple(key) if isinstance(key, (tuple, list)) else ()
+    is_row = len(key) > axis and isinstance(key[axis], int)
+    return key if is_row and all(x == slice(None) for x in key[:axis]) else None
+
+
+def _call_rows(model, call, layer, rows, known=None):
+    """Call a layer as before, but on the routing inputs of some of its gates."""
+    known = dict(known or {})
+    args, kwargs = call.arguments.args, call.arguments.kwargs
+    routing = args[1] if len(args) > 1 else kwargs.get("routing_inputs")
+    old = call.operation
+    by_gate = getattr(old, "per_example", False) == BY_GATE
+    if isinstance(old, Gate):
+        by_gate = routing is not None and len(routing.shape) == 3
+    if by_gate:
+        new = recomputed(model, routing, known)
+        known[id(routing)] = Take(rows, axis=getattr(old, "num_routed_axes", 1))(new)
+    for tensor in call.input_tensors:
+        if id(tensor) not in known:
+            known[id(tensor)] = recomputed(model, tensor, known)
+    return call_again(call, layer, known)
 
 
 def _parts(model):
@@ -137,30 +231,68 @@ def _check_stacked(model):
         )
 
 
-def _prediction(model, task):
+def _prediction(model, name):
     """Compute the predictions of a task with layers for this task alone."""
-    (label,), index = group_tasks([task]), model.tasks.index(task)
+    index = [task.name for task in model.tasks].index(name)
+    task = model.tasks[index]
+    (label,) = group_tasks([task])
     group, indices = next(
         item for item in group_tasks(model.tasks).items() if index in item[1]
     )
-    mixtures = _mixture(model, model.get_layer("mmoe"), task.name, stacked=True)
-    mixtures = flatten(mixtures)
+    place = indices.index(index)
+    names = [f"predict_{group}", *[f"towers_{group}"] * (not task.sums_features)]
+    if any(layer.name == "mmoe" for layer in model.layers):
+        mixtures = flatten(_mixture(model, model.get_layer("mmoe"), name, stacked=True))
+    else:
+        first = next(x for x in calls_in(model) if x.operation.name == names[-1])
+        mixtures = Take([place])(first.input_tensors[0])
     if not task.sums_features:
-        towers = model.get_layer(f"towers_{group}").sliced([indices.index(index)])
+        towers = model.get_layer(f"towers_{group}").sliced([place])
         towers.name = f"towers_{label}"
         mixtures = towers(mixtures)
     config = model.get_layer(f"predict_{group}").get_config()
-    config |= {"names": [task.name], "name": f"predict_{label}"}
-    return Predict.from_config(config)(mixtures)[task.name]
+    config |= {"names": [name], "name": f"predict_{label}"}
+    return Predict.from_config(config)(mixtures)[name]
 
 
 def _mixture(model, layer, name, stacked=False):
     """Compute the mixture of one task with a layer for this task alone."""
-    row = layer.task_names.index(name) if layer.gate.num_gates > 1 else 0
-    chosen = [values[row : row + 1] for values in layer.gate.chosen_experts()]
-    bank, gate = narrowed(layer, ChosenExperts(*chosen))
-    options = {"name": layer.name, "dtype": layer.dtype_policy, "stacked": stacked}
-    options["sum_features"] = layer.sum_features
-    options["side_by_side"] = layer.side_by_side
+    row = layer.task_names.index(name)
+    gate = _with_rows(layer.gate, [row if layer.gate.num_gates > 1 else 0])
+    new = _with_gate(layer, gate, [name], stacked=stacked)
     call = next(each for each in calls_in(model) if each.operation is layer)
-    return call_again(call, MMoE(bank, gate, [name], **options))
+    return _call_rows(model, call, new, [row])
+
+
+def _with_gate(layer, gate, tasks, **changes):
+    """Build a layer with the experts of a layer, and a gate with fewer rows."""
+    config = {name: getattr(layer, name) for name in argument_names(type(layer))}
+    config |= {"gate": gate, "name": layer.name, "dtype": layer.dtype_policy}
+    config |= {} if tasks is None else {"tasks": tasks}
+    new = type(layer)(**{**config, **changes})
+    new.trainable = layer.trainable
+    return new
+
+
+def _with_rows(gate, rows):
+    """Build a gate that has the weights of some rows of a gate."""
+    if len(rows) == gate.num_gates:
+        return gate
+    changes: dict[str, Any] = {"num_gates": len(rows)}
+    if getattr(gate, "initial_choices", None) is not None:
+        changes["initial_choices"] = "random"
+    new = gate.unbuilt_copy(**changes)
+    new.name = gate.name
+    routing_shape = None if gate.routing_dim is None else (None, gate.routing_dim)
+    new.build((None, gate.num_experts), routing_shape)
+    for variable, old in zip(new.variables, gate.variables, strict=True):
+        value, shape = ops.convert_to_numpy(old), tuple(variable.shape)
+        different = np.flatnonzero(np.not_equal(value.shape, shape))
+        if len(different):
+            axis = int(different[0])
+            size = gate.num_gates, shape[axis] // len(rows)
+            value = value.reshape(*shape[:axis], *size, *shape[axis + 1 :])
+            value = value.take(rows, axis=axis).reshape(shape)
+        variable.assign(value)
+    new.trainable = gate.trainable
+    return new

@@ -1,17 +1,22 @@
 """Remove the experts of per-example gates that matter least on data."""
 
+import contextlib
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras._keras import calls_in, copy_state
+from dselectk_keras._keras import replace_parts
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.record import recording
 from dselectk_keras.layers import CGC, MoE
 from dselectk_keras.models.columns import as_inputs
-from dselectk_keras.models.rebuild import layers_to_replace, rebuild
+from dselectk_keras.models.rebuild import (
+    copies_of_layers,
+    mixtures_and_gates,
+    rebuild,
+)
 from dselectk_keras.utils import check_count
 
 BATCH_SIZE = 1024
@@ -20,42 +25,39 @@ BATCH_SIZE = 1024
 def pruned_by_data(model: Any, data: Any, num_experts: Any) -> Any:
     """Make the copy of `condense` for per-example gates, not compiled."""
     check_count("experts", num_experts)
-    layers = layers_to_replace(model, MoE, more=CGC)
+    layers = mixtures_and_gates(model, (MoE, CGC))
     layers = [layer for layer in layers if layer.per_example]
     _check(layers, num_experts)
-    parts, of_tasks = {}, {}
+    measured, copy = _measure(model, layers, data), rebuild(model)
+    copies = copies_of_layers(model, copy)
     for layer in layers:
-        saliency, counts, sums = _measure(model, layer, data)
-        kept = _kept(layer, saliency, num_experts)
+        totals, counts, sums = measured[layer]
+        kept = _kept(layer, totals / np.maximum(counts, 1), num_experts)
         lost = [1 - each[kept].sum() / each.sum() for each in (counts, sums)]
         print(  # noqa: T201
-            f"{layer.name}: {len(kept)} of {len(saliency)} experts kept. Others had "
+            f"{layer.name}: {len(kept)} of {len(counts)} experts kept. Others had "
             f"{lost[0]:.1%} of the choices, and {lost[1]:.1%} of the weight."
         )
+        n, s = layer.experts.num_experts, _num_own(layer)
+        parts = {"experts": _sliced(layer.experts, kept[kept < n])}
         names = "gate", "shared_gate"
         gates = [_narrowed(gate, ids, kept) for gate, ids in _gates(layer)]
-        parts[layer.name] = dict(zip(names, gates, strict=False))
-        n = layer.experts.num_experts
-        bank = layer.experts.sliced(kept[kept < n].tolist())
-        bank.name = layer.experts.name
-        parts[layer.name]["experts"] = bank
-        if _num_own(layer):
-            own = layer.task_experts.sliced((kept[kept >= n] - n).tolist())
+        parts |= zip(names, gates, strict=False)
+        if s:
+            own = _sliced(layer.task_experts, kept[kept >= n] - n)
             number = own.num_experts // len(layer.task_names)
-            of_tasks[layer.name], parts[layer.name]["num_task_experts"] = own, number
-
-    copy = rebuild(
-        model, layers, lambda layer, entry: entry["config"].update(parts[layer.name])
-    )
-    for layer in layers:
-        new = copy.get_layer(layer.name)
-        if getattr(layer, "routing_network", None) is not None:
-            copy_state(layer.routing_network, new.routing_network)
-        if layer.name in of_tasks:
-            copy_state(of_tasks[layer.name], new.task_experts)
-            if not layer.task_experts.trainable:  # Parts may be frozen anyway.
-                new.task_experts.trainable = False
+            parts |= {"task_experts": own, "num_task_experts": number}
+        new = copies[id(layer)]
+        replace_parts(copy, new, parts)
+        if isinstance(new, MoE):
+            new.decide_dispatch()
     return copy
+
+
+def _sliced(bank, kept):
+    new = bank.sliced(kept.tolist())
+    new.name = bank.name
+    return new
 
 
 def _check(layers, num_experts):
@@ -116,48 +118,71 @@ def _kept(layer, saliency, num_experts):
     return np.sort(np.concatenate([ids[:num_experts] for ids in order]))
 
 
-def _measure(model, layer, data):
-    """Compute saliencies, and the numbers of choices and sums of weights, `(n,)`."""
+def _measure(model, layers, data):
+    """Compute the saliency and the weight, summed over choices, and their number.
+
+    They are arrays `(3, n)` by layer.
+    """
     data = as_inputs(model, data)
-    totals, counts, sums = np.zeros((3, 1 + max(ids.max() for _, ids in _gates(layer))))
-    for call in calls_in(model):
-        if call.operation is not layer:
-            continue
-        part = keras.Model(model.input, call.input_tensors)
-        known = [*map(id, call.input_tensors)]
-        for start in range(0, len(keras.tree.flatten(data)[0]), BATCH_SIZE):
+    length = len(keras.tree.flatten(data)[0])
+    if not length:
+        raise ValueError(
+            "`data` must have one example or more. Received: no examples. Pass inputs "
+            "of the model, such as some thousands of examples of the training."
+        )
+    found = {layer: np.zeros((3, 1 + _gates(layer)[-1][1].max())) for layer in layers}
+    gates = {id(gate): (layer, ids) for layer in layers for gate, ids in _gates(layer)}
+    wrong: list[Any] = []
+    start: Any = 0
+
+    def note(call):
+        if id(call.gate) not in gates:
+            return
+        layer, ids = gates[id(call.gate)]
+        weights = _numbers(call.routing.only_valid(call.routing.weights))
+        weights = weights.reshape(-1, *ids.shape).astype("float64")
+        banks = [each for each in (call.experts, call.own) if each is not None]
+        flat = [_numbers(each).reshape(*each.shape[:2], -1) for each in banks]
+        norms = np.concatenate([np.linalg.norm(x, axis=-1) for x in flat], axis=1)
+        chosen = weights * norms[:, ids]
+        bad = np.flatnonzero(~np.isfinite(chosen).all(axis=(1, 2)))
+        if len(bad):
+            size = min(BATCH_SIZE, length - start)
+            wrong.append((start + bad[0] * size // len(chosen), layer.name))
+        added = chosen, weights > 0, weights
+        for total, values in zip(found[layer], added, strict=True):
+            np.add.at(total, ids, values.sum(axis=0))
+
+    with _without_dispatch(layers):
+        for start in range(0, length, BATCH_SIZE):
             rows = slice(start, start + BATCH_SIZE)
             batch = keras.tree.map_structure(
                 lambda x, rows=rows: ops.convert_to_tensor(x[rows]), data
             )
-            tensors = keras.tree.flatten(part(batch, training=False))
-            # A mask may be among the arguments.
-            given = dict(zip(known, tensors, strict=True))
-            arguments = call.arguments.fill_in(given)
-            for weights, norms, ids in _weights_and_norms(layer, *arguments):
-                chosen = np.einsum("bgn,bgn->gn", weights, norms[:, ids])
-                np.add.at(totals, ids, chosen)
-                np.add.at(counts, ids, (weights > 0).sum(axis=0))
-                np.add.at(sums, ids, weights.sum(axis=0))
-    return totals / np.maximum(counts, 1), counts, sums
+            # Counters of layers and gates stay as they are.
+            with keras.StatelessScope(), recording(note):
+                model(batch, training=False)
+            for row, name in wrong:
+                raise ValueError(
+                    "`data` must give finite weights and outputs of all experts. "
+                    f"Received: NaN or infinity in the layer {name!r}, first for row "
+                    f"{row}. Replace such features, or leave these rows out."
+                )
+    return found
 
 
-def _weights_and_norms(layer, args, kwargs):
-    """Compute the weights `(positions, gates, n)` of each gate, and all norms."""
-    calls: list[Any] = []
-    # Counters of the layer and of its gates stay as they are.
-    with keras.StatelessScope(), recording(calls.append):
-        layer(*args, **{**kwargs, "training": False})
-        outputs = calls[0].experts
-        if outputs is None:  # They were dispatched.
-            outputs = layer.experts(layer.flatten(args[0]), training=False)
-            outputs = layer.summed(outputs)
-    banks = [each for each in (outputs, calls[0].own) if each is not None]
-    flat = [_numbers(each).reshape(*each.shape[:2], -1) for each in banks]
-    norms = np.concatenate([np.linalg.norm(each, axis=-1) for each in flat], axis=1)
-    for call, (_, ids) in zip(calls, _gates(layer), strict=True):
-        weights = _numbers(call.routing.weights).reshape(-1, *ids.shape)
-        yield weights.astype("float64"), norms, ids
+@contextlib.contextmanager
+def _without_dispatch(layers):
+    """Evaluate all experts on all examples."""
+    layers = [layer for layer in layers if isinstance(layer, MoE)]
+    before = [layer.dispatches for layer in layers]
+    try:
+        for layer in layers:
+            layer.dispatches = False
+        yield
+    finally:
+        for layer, value in zip(layers, before, strict=True):
+            layer.dispatches = value
 
 
 def _numbers(tensor):

@@ -1,36 +1,61 @@
 """Copies of trained models with other experts or gates."""
 
 import itertools
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 
-from dselectk_keras._keras import compile_arguments, copy_state, settings
+from dselectk_keras._keras import (
+    all_layers,
+    compile_arguments,
+    copy_state,
+    has_graph,
+    settings,
+)
 from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts
 
 
-def layers_to_replace(model: Any, kind: Any = GatedExperts, more: Any = None) -> list:
-    """List the layers of a class, after checks that `rebuild` can replace them.
-
-    The others that it lists, of the class `more`, need not be there.
-    """
-    config = model.get_config() if isinstance(model, keras.Model) else {}
-    if "layers" not in config or not model.built:
+def layers_to_replace(model: Any) -> list:
+    """List the layers with experts and gates of a functional model."""
+    if not (isinstance(model, keras.Model) and has_graph(model) and model.built):
         raise ValueError(
             "A built functional or sequential model is needed. Received: "
             f"{model!r}, a {type(model).__name__}. Build it, or make it functional: "
             "call the layers on `keras.Input`, as in `keras.Model(inputs, outputs)`."
         )
-    kinds = kind if more is None else (kind, more)
-    layers = [layer for layer in model.layers if isinstance(layer, kinds)]
+    return _checked(model, [x for x in model.layers if isinstance(x, GatedExperts)])
+
+
+def mixtures_and_gates(
+    model: Any, kinds: Any, gates: Any = (), needed: bool = True
+) -> list:
+    """List the layers of some classes in a model, also those inside of other layers.
+
+    Gates that a functional model calls itself may be listed too. If one is `needed`,
+    and there is none, this is an error.
+    """
+    if not isinstance(model, keras.Model) or not model.built:
+        raise ValueError(
+            "A built model is needed. Received: "
+            f"{model!r}, a {type(model).__name__}. Call it on a batch of inputs."
+        )
+    found = [each for each in all_layers(model) if isinstance(each, kinds)]
+    if has_graph(model):
+        found += [each for each in model.layers if isinstance(each, gates)]
+    return _checked(model, found) if found or needed else []
+
+
+def _checked(model, layers):
+    """Check that there are layers, and that no two have a part in common."""
     if not layers:
         found = [f"{layer.name} ({type(layer).__name__})" for layer in model.layers]
-        missing = "" if more is None else f", and no `{more.__name__}`"
         raise ValueError(
-            f"The model has no layer of the class `{kind.__name__}`, such as `MMoE`"
-            f"{missing}. Received layers: {', '.join(found)}."
+            "The model has no layer with experts that can be changed, such as `MMoE`, "
+            "and no gate that a functional model calls itself. "
+            f"Received layers: {', '.join(found)}."
         )
     for one, other in itertools.combinations(layers, 2):
         for part in ("experts", "gate", "routing_network"):
@@ -49,29 +74,92 @@ def _part(layer, name):
     return layer if is_gate else getattr(layer, name, None)
 
 
-def rebuild(model: Any, layers: list[Any], change: Callable) -> Any:
+def rebuild(
+    model: Any, layers: Sequence[Any] = (), change: Callable = lambda *_: None
+) -> Any:
     """Copy a model and its weights, but for some layers, whose settings change.
 
-    `change` is a function of such a layer and its entry in the config of the model,
-    which it changes. The copy has the same class and is not compiled. Layers that
-    nothing reads any more are left out.
+    `change` is a function of such a layer and its entry in the config of a functional
+    model, which it changes. The copy has the same class and is not compiled. Layers
+    that nothing reads any more are left out.
     """
+    if not has_graph(model):
+        return _copy_of_own_class(model)
     replaced = {layer.name: layer for layer in layers}
-    config = model.get_config()
+    config, nameless = model.get_config(), []
     if "tasks" in config:
         # Tasks that share an object as loss or metric are computed together.
         config["tasks"] = model.tasks
     for each in config["layers"]:
-        if each["config"]["name"] in replaced:
-            change(replaced[each["config"]["name"]], each)
-    copy = type(model).from_config(config)
+        # The config of a sequential model has names only in those of the layers.
+        name = each.get("name", each["config"].get("name"))
+        if name in replaced:
+            change(replaced[name], each)
+        if "name" not in each["config"]:
+            nameless.append(name)
+    with warnings.catch_warnings():
+        # Keras warns of layers of a user that have no `build`. Their call builds them.
+        warnings.filterwarnings("ignore", message=r".*`build\(\)` was called on layer")
+        copy = type(model).from_config(config)
+    _name_alike(model, copy, nameless)
     left = {layer.name: layer for layer in copy.layers}
     for layer in model.layers:
         if layer.name in left.keys() - replaced.keys():
             copy_state(layer, left[layer.name])
     if hasattr(model, "task_losses"):
         copy_state(model.task_losses, copy.task_losses)
+    # Keras exports to ONNX what was called.
+    copy(copy.inputs[0] if isinstance(copy, keras.Sequential) else copy.input)
     return copy
+
+
+def _copy_of_own_class(model):
+    """Copy a model that is neither functional nor sequential."""
+    config = keras.saving.serialize_keras_object(model)
+    config.pop("compile_config", None)
+    copy = keras.saving.deserialize_keras_object(config)
+    if [w.shape for w in model.weights] != [w.shape for w in copy.weights]:
+        raise ValueError(
+            "A model of your own class must return the arguments of `__init__` in "
+            f"`get_config`. Received: {model!r}, whose copy has other weights."
+        )
+    copy_state(model, copy)
+    return copy
+
+
+def _name_alike(model, copy, nameless):
+    """Give layers whose config has no name the names that they had.
+
+    Such are layers of a user that pass `**kwargs` on, and have no `get_config`.
+    """
+    if isinstance(model, keras.Sequential):
+        pairs = zip(model.layers, copy.layers, strict=True)
+    else:
+        named = {layer.name for layer in model.layers} - {*nameless}
+        new = [layer for layer in copy.layers if layer.name not in named]
+        old = [layer for layer in model.layers if layer.name in nameless]
+        if old and [*map(type, old)] != [*map(type, new)]:
+            raise ValueError(
+                "Layers of your own must have their name in `get_config`. Received: "
+                f"{', '.join(nameless)}. Begin it with super().get_config(), and pass "
+                "`**kwargs` to super().__init__."
+            )
+        pairs = zip(old, new, strict=False)
+    for layer, twin in pairs:
+        twin.name = layer.name
+
+
+def copies_of_layers(model: Any, copy: Any) -> dict:
+    """The copy of each layer of a model that `rebuild` has copied, by its `id`."""
+    pairs = [(model, copy)]
+    if has_graph(model):
+        names = {layer.name for layer in copy.layers}
+        pairs = [(x, copy.get_layer(x.name)) for x in model.layers if x.name in names]
+    return {
+        id(old): new
+        for pair in pairs
+        for old, new in zip(*map(all_layers, pair), strict=False)
+    }
 
 
 def compile_alike(model: Any, copy: Any) -> None:

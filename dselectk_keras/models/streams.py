@@ -1,11 +1,18 @@
 """Batches of tables, or of raw columns, as inputs of a model with a table encoder."""
 
+import functools
 import types
 from typing import Any
 
 import keras
 
-from dselectk_keras.models.columns import as_inputs, as_labels, is_read, table_reader
+from dselectk_keras.models.columns import (
+    ConvertedBatches,
+    as_inputs,
+    as_labels,
+    is_read,
+    table_reader,
+)
 
 
 def as_stream(model: Any, x: Any) -> Any:
@@ -19,7 +26,7 @@ def as_stream(model: Any, x: Any) -> Any:
     if encoder is None:
         return x
     if isinstance(x, keras.utils.PyDataset):
-        return _ReadDataset(model, x)
+        return ConvertedBatches(functools.partial(_read, model), x)
     if isinstance(x, types.GeneratorType):
         return (_read(model, batch) for batch in x)
     if hasattr(x, "element_spec"):  # A `tf.data.Dataset`.
@@ -48,27 +55,6 @@ def _in_graph(encoder):
         return (x, *others) if others else x
 
     return read
-
-
-class _ReadDataset(keras.utils.PyDataset):
-    """Reads the batches of another `PyDataset`."""
-
-    def __init__(self, model, data):
-        super().__init__(data.workers, data.use_multiprocessing, data.max_queue_size)
-        self.model, self.data = model, data
-
-    def __getitem__(self, index):
-        return _read(self.model, self.data[index])
-
-    @property
-    def num_batches(self):
-        return self.data.num_batches
-
-    def on_epoch_begin(self):
-        self.data.on_epoch_begin()
-
-    def on_epoch_end(self):
-        self.data.on_epoch_end()
 
 
 class _ReadLoader(keras.utils.PyDataset):

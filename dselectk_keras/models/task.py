@@ -10,6 +10,7 @@ import keras
 
 from dselectk_keras._keras import settings
 from dselectk_keras.layers.arguments import task_names
+from dselectk_keras.models.kinds import KINDS, Kind
 from dselectk_keras.utils import (
     check_choice,
     check_count,
@@ -18,20 +19,7 @@ from dselectk_keras.utils import (
     get_from,
 )
 
-KINDS = {
-    # kind: activation of the output, loss, metrics
-    "regression": (None, "mean_squared_error", ("mean_absolute_error",)),
-    "binary": ("sigmoid", "binary_crossentropy", ("binary_accuracy",)),
-    "multiclass": (
-        "softmax",
-        "sparse_categorical_crossentropy",
-        ("sparse_categorical_accuracy",),
-    ),
-}
-
 AMBIGUOUS = ("accuracy", "acc")
-# Keras computes these from class indices too, and they would be wrong.
-NEED_ONE_HOT = ("categorical_accuracy", "top_k_categorical_accuracy")
 AVERAGES = (None, "sum_over_batch_size", "mean")
 
 
@@ -75,7 +63,7 @@ class Task:
             )
         check_choice("kind", self.kind, tuple(KINDS))
         weight, tower = check_number("weight", self.weight, minimum=0), self.tower
-        if (self.kind == "multiclass") != (self.num_classes is not None):
+        if self.rules.has_classes != (self.num_classes is not None):
             raise ValueError(
                 "The kind 'multiclass', and no other, needs `num_classes`. "
                 f"Received: num_classes={self.num_classes} and kind={self.kind!r} "
@@ -95,29 +83,27 @@ class Task:
 
     def _set_functions(self):
         """Check the loss and the metrics, or set those of the kind."""
-        _, loss, metrics = KINDS[self.kind]
+        loss, metrics = self.rules.loss, self.rules.metrics
         if self.loss is not None:
             found = _found(keras.losses, keras.Loss, "loss", self.loss)
             loss = self.loss if isinstance(self.loss, str) else found
         if self.metrics is not None:
             several = isinstance(self.metrics, (list, tuple))
             metrics = tuple(self.metrics) if several else (self.metrics,)
-        of_classes = "sparse" in str(getattr(loss, "name", loss))
         for metric in metrics:
-            if metric in AMBIGUOUS or (of_classes and metric in NEED_ONE_HOT):
+            if metric in AMBIGUOUS:
                 raise ValueError(
                     "Say which accuracy: 'binary_accuracy'; for class indices, "
                     "'sparse_categorical_accuracy' or 'sparse_top_k_categorical_"
                     "accuracy'; for one number per class, the same without 'sparse'. "
-                    f"Received: {metric!r} for the task {self.name!r} with the loss "
-                    f"{loss}."
+                    f"Received: {metric!r} for the task {self.name!r}."
                 )
             # A metric by name is made with the model: here it would use the device.
             if not isinstance(metric, str):
                 _found(keras.metrics, keras.Metric, "metrics", metric)
         for each in (loss, *metrics):
             config = {} if isinstance(each, str) else settings(each)
-            from_logits = config.get("from_logits") and self.output_activation
+            from_logits = config.get("from_logits") and self.rules.activation
             if from_logits or config.get("reduction") not in AVERAGES:
                 raise ValueError(
                     "The outputs of tasks are probabilities or numbers, not logits, "
@@ -127,6 +113,14 @@ class Task:
                 )
         # The class is frozen.
         vars(self).update(loss=loss, metrics=metrics)
+        if not self.label_widths:
+            raise ValueError(
+                "The loss and the metrics of a task must take the same labels: for "
+                "class indices, those of Keras with 'sparse' in the name; for one "
+                "number per class, those without it; and for tasks that are not "
+                "'multiclass', none with 'categorical' in the name. Received for the "
+                f"task {self.name!r}, {self.kind}: {(loss, *metrics)}."
+            )
 
     def __repr__(self) -> str:
         """Show the name and the kind."""
@@ -138,19 +132,20 @@ class Task:
         return self.num_classes or 1
 
     @property
+    def rules(self) -> Kind:
+        """What the kind of the task says of its output, labels, loss and metrics."""
+        return KINDS[self.kind](self.num_outputs)
+
+    @property
     def label_widths(self) -> set[int]:
         """The widths that labels may have."""
-        return {1, self.num_outputs}
+        functions = self.loss, *self.metrics
+        return set.intersection(*map(self.rules.widths, functions))
 
     @property
     def sums_features(self) -> bool:
         """True if the tower is the sum of the mixture's features."""
         return self.tower == "sum"
-
-    @property
-    def output_activation(self) -> str | None:
-        """The activation of the output layer."""
-        return KINDS[self.kind][0]
 
     def get_config(self) -> dict:
         """The arguments of `__init__`, serialized."""
@@ -166,7 +161,8 @@ class Task:
     def from_config(cls, config: dict) -> "Task":
         """Create a task from its config."""
         deserialize = keras.saving.deserialize_keras_object
-        objects = {name: deserialize(config[name]) for name in ("loss", "metrics")}
+        names = {"loss", "metrics"} & {*config}
+        objects = {name: deserialize(config[name]) for name in names}
         return cls(**{**config, **objects})
 
 

@@ -9,6 +9,7 @@ from keras import ops
 
 from dselectk_keras.distribution import sum_over_replicas
 from dselectk_keras.models.task import Task
+from dselectk_keras.ops import clipped
 from dselectk_keras.utils import Tensor, check_choice
 
 
@@ -79,7 +80,7 @@ class TaskLosses(keras.Layer):
         self.task_weighting = self.weighting = task_weighting
         self.fixed_weights = np.array([task.weight for task in tasks], "float32")
         if task_weighting == "uncertainty":
-            factors = [0.5 if task.kind == "regression" else 1.0 for task in tasks]
+            factors = [task.rules.factor for task in tasks]
             self.weighting = Uncertainty(factors)
         elif task_weighting is not None and not (
             hasattr(task_weighting, "penalty")
@@ -96,7 +97,7 @@ class TaskLosses(keras.Layer):
 
     def task_weights(self) -> Tensor:
         """Compute the weight of each task, fixed and learned."""
-        weights = ops.convert_to_tensor(self.fixed_weights)
+        weights = self._fixed_weights()
         if self.weighting is None:
             return weights
         return self.weighting.weights_of_losses() * weights
@@ -107,16 +108,18 @@ class TaskLosses(keras.Layer):
         For each task it needs the sum of the losses and the number of labels.
         """
         totals, counts = sum_over_replicas([totals, counts])
-        return self._sum_of_means(totals / ops.maximum(counts, 1.0))
+        return self._sum_of_means(totals / clipped(counts, 1.0))
 
     def training_loss(self, totals: Tensor, counts: Tensor, examples: Any) -> Tensor:
         """Compute the training loss.
 
         The totals and counts are those of `reported_loss`, in the batch.
         """
-        examples = ops.cast(ops.reshape(examples, (1,)), "float32")
+        if hasattr(examples, "dtype"):
+            examples = ops.cast(examples, "float32")
+        examples = ops.ones((1,), "float32") * examples
         totals, counts, examples = sum_over_replicas([totals, counts, examples])
-        labels = ops.maximum(counts, 1.0)
+        labels = clipped(counts, 1.0)
         divisors = labels if self.label_average == "labels" else examples
         extra: Any = 0.0
         if self.weighting is not None:
@@ -126,4 +129,14 @@ class TaskLosses(keras.Layer):
         return ops.sum(losses / divisors) + extra
 
     def _sum_of_means(self, means):
-        return ops.sum(ops.multiply(means, self.fixed_weights))
+        return ops.sum(ops.multiply(means, self._fixed_weights()))
+
+    def _fixed_weights(self):
+        return as_factors(self.fixed_weights)
+
+
+def as_factors(numbers: np.ndarray) -> Tensor:
+    """A tensor of numbers, which needs no copy to the device if all are 1."""
+    if (numbers == 1).all():
+        return ops.ones(numbers.shape, "float32")
+    return ops.convert_to_tensor(numbers)

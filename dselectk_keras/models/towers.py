@@ -61,11 +61,6 @@ class Predict(keras.Layer):
             return x
         return dict(zip(self.names, unstack(x, axis=1), strict=True))
 
-    def without_names(self) -> "Predict":
-        """Copy the layer, to get predictions that are not split."""
-        config = {**self.get_config(), "names": None, "name": f"{self.name}_stacked"}
-        return Predict.from_config(config)
-
 
 def add_towers(
     mixtures: Tensor, tasks: Sequence[Task], stacked: bool, wrap: Any = None
@@ -94,7 +89,7 @@ def add_towers(
             )
             x = (wrap(towers) if wrap else towers)(x)
         names = None if stacked else [tasks[index].name for index in indices]
-        form = task.output_activation, task.sums_features, names
+        form = task.rules.activation, task.sums_features, names
         predictions.append(Predict(*form, name=f"predict_{label}")(x))
     if stacked:
         return _stack(predictions, np.concatenate([*groups.values()]))

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 
 from dselectk_keras.plots import style
@@ -27,7 +28,7 @@ def plot_expert_heatmap(
     small weight.
 
     Args:
-        weights: Array (tasks, n) of expert weights.
+        weights: Array or tensor (tasks, n) of expert weights.
         task_names: One name per task. `None` is numbers.
         expert_names: One name per expert. `None` is numbers.
         groups: One group label per task. The tasks of a group are drawn next to each
@@ -46,6 +47,9 @@ def plot_expert_heatmap(
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figure 3.
     """
+    # A tensor of torch may need a gradient.
+    if keras.ops.is_tensor(weights):
+        weights = keras.ops.convert_to_numpy(weights)
     weights = np.asarray(weights, dtype=float)
     if weights.ndim != 2 or 0 in weights.shape:
         raise ValueError(
@@ -83,7 +87,8 @@ def plot_expert_heatmap(
 
     ax.set_xlabel("expert", fontsize=style.FONT)
     named = expert_names is not None, task_names is not None
-    _set_ticks(ax.xaxis, experts, range(num_experts), named[0], rotation=90)
+    # A number is wider than it is high.
+    _set_ticks(ax.xaxis, experts, range(num_experts), named[0], 12, rotation=90)
     if groups is not None and num_tasks > _MAX_NAMED:
         centers = (bounds[1:] + bounds[:-1]) / 2
         ax.set_yticks(centers, group_labels)
@@ -144,12 +149,12 @@ def _group_rows(groups, num_tasks):
     return order, np.concatenate([[0], np.cumsum(sizes)]), [str(x) for x in labels]
 
 
-def _set_ticks(axis, names, numbers, named, **text):
+def _set_ticks(axis, names, numbers, named, most=16, **text):
     """Show the given names if they fit, else every number or every few numbers."""
     shown = [names[number] if named else str(number) for number in numbers]
     count = len(shown)
     if named and count <= _MAX_NAMED:
         axis.set_ticks(np.arange(count) + 0.5, shown, **text)
         return
-    stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, count) if count / s <= 16)
+    stride = next(s for s in (1, 2, 4, 8, 16, 32, 64, 128, count) if count / s <= most)
     axis.set_ticks(np.arange(0, count, stride) + 0.5, shown[::stride])

@@ -5,11 +5,12 @@ from dselectk_keras.tables.columns import (
     sort_rows,
 )
 from dselectk_keras.tables.encoder import TableEncoder, table_encoder
-from dselectk_keras.tables.model import TableModel
+from dselectk_keras.tables.model import Settings, TableModel
 from dselectk_keras.tables.read import read_table
 from dselectk_keras.tables.targets import Target, find_targets
 
 __all__ = [
+    "Settings",
     "TableEncoder",
     "TableModel",
     "Target",

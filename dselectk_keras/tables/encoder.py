@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.models.columns import LISTS
+from dselectk_keras.models.columns import LISTS, as_numpy
 from dselectk_keras.tables.columns import (
     column_kinds,
     convert_columns,
@@ -57,10 +57,10 @@ class TableEncoder(Configured, keras.Layer):
     embeddings of its items. Use `table_encoder`, which finds the columns in a table.
 
     Args:
-        columns: A list of a dict per column, with its `name`, and `mean`, `deviation`,
-            `offset`, `has_gaps`, `edges` and `one_hot` of numbers; `values`, `has_gaps` and
-            `has_others` of strings; `values` of lists, with `is_list`; or `hashed`, the
-            number of embeddings of hashed strings.
+        columns: A list of a dict per column, with its `name`; of numbers, `mean`,
+            `deviation`, `offset`, `has_gaps`, `edges` and `one_hot`; of strings,
+            `values`, `has_gaps` and `has_others`; of lists, `values` and `is_list`; or
+            `hashed`, the number of embeddings of hashed strings.
         kinds: The kinds of all columns of the table (see `column_kinds`).
         max_items: The number of items of a list that are read, the last ones.
         **kwargs: `name` and the other arguments of `keras.Layer`.
@@ -167,7 +167,8 @@ class TableEncoder(Configured, keras.Layer):
         x = ops.where(missing, 0.0, x)
         mean, deviation = self._moments
         # Of a column that is almost constant, other rows may be far off.
-        scaled = ops.clip((x - mean) / deviation, -FARTHEST, FARTHEST)
+        scaled = ops.divide(ops.subtract(x, mean), deviation)
+        scaled = ops.clip(scaled, -FARTHEST, FARTHEST)
         parts = [ops.where(missing, 0.0, scaled)]
         if len(self._gaps):
             parts.append(ops.cast(ops.take(missing, self._gaps, axis=1), "float32"))
@@ -175,11 +176,13 @@ class TableEncoder(Configured, keras.Layer):
             own = ops.take(x, self._of_edge, axis=1)
             known = ops.take(ops.logical_not(missing), self._of_edge, axis=1)
             known = ops.cast(known, "float32")
-            linear = ops.clip((own - self._low) / self._width, 0.0, 1.0)
-            parts.append(linear * known)
+            linear = ops.divide(ops.subtract(own, self._low), self._width)
+            parts.append(ops.clip(linear, 0.0, 1.0) * known)
             if len(self._one_hot):
                 own, known = (ops.take(y, self._one_hot, axis=1) for y in (own, known))
-                inside = ops.logical_and(own >= self._from, own < self._to)
+                inside = ops.logical_and(
+                    ops.greater_equal(own, self._from), ops.less(own, self._to)
+                )
                 parts.append(ops.cast(inside, "float32") * known)
         return parts
 
@@ -202,7 +205,7 @@ class TableEncoder(Configured, keras.Layer):
                 found[name] = Shift(float(each["offset"]))(inputs[name])
             else:
                 inputs[name] = self._input(each)
-                found[name] = ops.identity(inputs[name])
+                found[name] = keras.layers.Identity()(inputs[name])
         return keras.Model(inputs, found, name="raw_columns")
 
     def read_table(self, frame: Any) -> dict[str, np.ndarray]:
@@ -250,9 +253,9 @@ def _joined(parts):
 
 def _as_column(values):
     """One-dimensional values of a column from an array, a tensor or a list."""
-    if ops.is_tensor(values):
-        values = ops.convert_to_numpy(values)
-    if isinstance(values, np.ndarray) and values.ndim > 1:
+    if not hasattr(values, "iloc"):
+        values = as_numpy(values)
+    if getattr(values, "ndim", 1) > 1:
         values = values[:, 0] if values.shape[1] == 1 else [*map(list, values)]
     return values
 
@@ -264,8 +267,9 @@ def _ids(column, values):
     if "hashed" in column:
         found = FIRST + hash_strings(values, missing, column["hashed"])
     else:
-        codes = pd.Categorical(values, categories=column["values"]).codes
-        found = np.where(codes < 0, UNKNOWN, codes.astype("int32") + FIRST)
+        # Not `pd.Categorical`, which warns of values that it does not know.
+        codes = pd.Index(column["values"], dtype=object).get_indexer(values)
+        found = np.where(codes < 0, UNKNOWN, codes + FIRST)
     return np.where(missing, MISSING, found).astype("int32")
 
 
@@ -383,8 +387,8 @@ def table_encoder(
     numbers = None
     if labels is not None and importlib.util.find_spec("sklearn") is None:
         print(  # noqa: T201
-            "Numbers are encoded between quantiles: edges from trees need scikit-learn. "
-            'Run: pip install "dselectk-keras[tables]".'
+            "Numbers are encoded between quantiles, since edges from trees need "
+            'scikit-learn. Run: pip install "dselectk-keras[tables]".'
         )
     elif labels is not None:
         targets = find_targets(labels, [*labels.columns])

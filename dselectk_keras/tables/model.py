@@ -17,13 +17,24 @@ from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.towers import add_towers
 from dselectk_keras.tables.columns import import_pandas, plain_name
 from dselectk_keras.tables.encoder import table_encoder
-from dselectk_keras.tables.scores import scores_of
+from dselectk_keras.tables.scores import predictions_of, scores_of
 from dselectk_keras.tables.targets import Target, find_targets
 
 # The file in the archive of a model that says what its targets mean.
 STATE = "table_model.json"
 # Each member holds out one of so many parts of the rows.
 FOLDS = 7
+# What a search tries in turn, from the best settings on.
+CHANGES = (
+    {"dropout": 0.0},
+    {"bins": "both"},
+    {"dropout": 0.3},
+    {"units": (256, 256, 256)},
+    {"bins": "none"},
+    {"weight_decay": 0.2},
+    {"learning_rate": 0.0007},
+    {"units": (64,)},
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +80,8 @@ class TableModel:
         build: A function from an encoder and a list of `Task` to a `MultitaskModel`,
             such as `build_multitask_model`, in place of the networks.
         hashed: For columns of ids, their numbers of embeddings (see `table_encoder`).
-        time_limit: For so many seconds, `fit` tries other settings. `None`: none.
+        time_limit: For so many seconds, `fit` tries other settings, and keeps those of
+            the lowest validation loss. `None`: it tries none.
         seed: The seed of the split, of the weights and of the order of the rows.
         verbose: Whether `fit` prints a line per epoch.
 
@@ -78,6 +90,7 @@ class TableModel:
             numbers in the units of the labels.
         targets_: A list of `Target`, which say what the labels mean.
         loss_: The validation loss, 1 for a constant prediction.
+        settings_: The `Settings` in use.
         classes_: A dict from the names of targets that have classes to arrays of them.
 
     Example:
@@ -159,19 +172,39 @@ class TableModel:
         Returns:
             The `TableModel`.
         """
-        parts = columns, labels = split_targets(frame, targets)
+        parts = split_targets(frame, targets)
+        labels = parts[1]
         self.targets_ = find_targets(labels, [*labels.columns])
         settings = Settings(**(self.settings or {})).for_rows(len(labels))
         if validation is not None:
             pair = validation if isinstance(validation, tuple) else (validation, None)
             own = [*labels.columns] if pair[1] is None else pair[1]
             validation = split_targets(pair[0], own)
-        keras.utils.set_random_seed(self.seed)
-        self.model, self.loss_ = self._train(settings, parts, validation, callbacks)
+        data = parts, validation, callbacks
+        begin, longest = time.monotonic(), 0.0
+        best = self._train(settings, *data)
+        for change in CHANGES if self.time_limit is not None else ():
+            seconds = time.monotonic() - begin
+            longest = longest or seconds
+            if seconds + longest > self.time_limit:
+                break
+            changed = dataclasses.replace(settings, **change)
+            found = self._train(changed, *data)
+            longest = max(longest, time.monotonic() - begin - seconds)
+            is_better = found[1] < best[1]
+            if self.verbose:
+                print(  # noqa: T201
+                    f"{change}: {found[1]:.4f} instead of {best[1]:.4f}, "
+                    f"{'kept' if is_better else 'not kept'}."
+                )
+            if is_better:
+                settings, best = changed, found
+        self.settings_, (self.model, self.loss_) = settings, best
         return self
 
     def _train(self, settings, parts, validation, callbacks):
         """Train a model with these settings; return it, and its validation loss."""
+        keras.utils.set_random_seed(self.seed)
         encoder = table_encoder(*parts, hashed=self.hashed, bins=settings.bins)
         networks = Networks(self.targets_, parts[1], settings)
         if self.build is None:
@@ -226,12 +259,8 @@ class TableModel:
         predicted = self.model.predict(frame, batch_size=4096, verbose=0)
         found = {}
         for target in self.targets_:
-            values = np.asarray(predicted[plain_name(target.name)], "float64")
-            if target.kind == "number":
-                values = values[:, 0]
-            elif target.kind == "binary":
-                values = np.concatenate([1 - values, values], axis=1)
-            found[target.name] = values
+            outputs = predicted[plain_name(target.name)]
+            found[target.name] = predictions_of(target, outputs)
         return found
 
     def evaluate(self, frame: Any, targets: Any = None) -> Any:
@@ -482,7 +511,7 @@ class Progress(keras.callbacks.Callback):
 
 
 def baseline(target: Target, labels: np.ndarray) -> float:
-    """The loss of a constant: 1 for standardized numbers, and the entropy of classes."""
+    """The loss of a constant: 1 of standardized numbers, the entropy of classes."""
     if target.kind == "number":
         return 1.0
     counts = np.unique(labels, return_counts=True)[1]

@@ -8,6 +8,14 @@ import numpy as np
 LEAST = 1e-7  # A probability of 0 would have an infinite loss.
 
 
+def predictions_of(target: Any, outputs: Any) -> np.ndarray:
+    """Numbers `(rows,)`, or probabilities `(rows, classes)`, of outputs of a model."""
+    values = np.asarray(outputs, "float64")
+    if target.kind == "binary":
+        return np.concatenate([1 - values, values], axis=1)
+    return values[:, 0] if target.kind == "number" else values
+
+
 def scores_of(target: Any, labels: np.ndarray, predicted: np.ndarray) -> dict:
     """Compute the scores of a target (see `TableModel.evaluate`).
 

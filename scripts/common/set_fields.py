@@ -5,6 +5,8 @@ import dataclasses
 import types
 import typing
 
+__all__ = ["set_fields"]
+
 
 def set_fields(config, texts):
     """Change fields of a config by texts, each read by the type of its field.

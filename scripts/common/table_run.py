@@ -16,14 +16,15 @@ import pandas as pd
 from common.backup import Backup, KeepStopping
 from common.files import numbers, whole, write_json
 from common.run_folder import CHECKPOINTS, CONFIG, prepare_folder
-from common.scores import area_under_curve
 from common.timing import medians_in_turns
 from common.training_run import BACKUP, CURVE, HISTORY, Curve
 from dselectk_keras import (
     GateRecorder,
     MultitaskModel,
+    TableModel,
     build_multitask_model,
     condense,
+    read_table,
     table_encoder,
 )
 from dselectk_keras.batches import Batches
@@ -34,11 +35,10 @@ from dselectk_keras.plots.style import save_figure
 from dselectk_keras.tables import (
     column_kinds,
     convert_columns,
-    describe_columns,
     find_targets,
-    read_table,
     sort_rows,
 )
+from dselectk_keras.tables.scores import predictions_of, scores_of
 
 # The parts of the rows to train on and to validate on; the others are the test.
 TRAIN, VALIDATION, FEWEST = 0.7, 0.15, 10
@@ -125,44 +125,34 @@ def _digest(path):
     return found.hexdigest()
 
 
-@dataclasses.dataclass(frozen=True)
-class Parts:
-    """The rows of a table as pairs of columns and labels, and what they mean."""
-
-    targets: list
-    train: tuple
-    validation: tuple
-    test: tuple
-
-
 def read_parts(table, seed):
-    """Read and split a table; what it holds comes from the rows to train on alone."""
+    """Read and split a table, and check what can be known before the training.
+
+    Returns:
+        Tables to train on, to validate on and to test on, and a list of `Target`.
+    """
     frames = table.split(seed)
     train, validation, _ = frames
     targets = find_targets(train, table.targets)
     names = [target.name for target in targets]
-    columns = train.drop(columns=names)
-    kinds = column_kinds(columns, table.hashed)
-    meant = [each for each in targets if each.classes != (0, 1)]
-    for line in (*meant, *describe_columns(columns, kinds)):
-        print(line)
-    for name in names:
+    column_kinds(train.drop(columns=names), table.hashed)
+    for target in targets:
+        if target.classes != (0, 1):
+            print(target)
         # Without labels, its validation loss would be 0.
-        if validation[name].isna().all():
+        if validation[target.name].isna().all():
             raise ValueError(
-                f"The target {name!r} must have labels in the rows to validate on. "
-                f"Received: none in {len(validation)} rows. Take more rows, another "
-                "--seed, or leave this target out; with --split-by, also the rows that "
-                "are too new for labels."
+                f"The target {target.name!r} must have labels in the rows to validate "
+                f"on. Received: none in {len(validation)} rows. Take more rows, "
+                "another --seed, or leave this target out; with --split-by, also the "
+                "rows that are too new for labels."
             )
-    pairs = [
-        (
-            convert_columns(frame, kinds),
-            pd.DataFrame({x.task.name: x.encode(frame[x.name]) for x in targets}),
-        )
-        for frame in frames
-    ]
-    return Parts(targets, *pairs)
+    return frames, targets
+
+
+def encode_labels(frame, targets):
+    """The labels of tasks, a table of numbers."""
+    return pd.DataFrame({x.task.name: x.encode(frame[x.name]) for x in targets})
 
 
 def in_units_of_labels(model, targets):
@@ -192,35 +182,34 @@ def train_table(
     resume=False,
     log_dir=None,
     callbacks=(),
+    compare=False,
     **options,
 ):
-    """Train as a `TrainingRun` says, but on a table; return the report.
+    """Train on a table; return the report.
 
-    For path, targets and options see `Table`, and for the others `TrainingRun.run`.
+    Args:
+        run: A `TrainingRun`, which builds a network with gates; or a `TableModel`.
+        path: See `Table`, and so for `targets` and further options.
+        targets: The names of the targets.
+        out: The folder to write into, and so on: see `TrainingRun.run`.
+        overwrite: Whether to replace a run.
+        progress: Whether to show the progress.
+        resume: Whether to go on with a run. A `TableModel` is trained anew.
+        log_dir: A folder for TensorBoard.
+        callbacks: Further callbacks of Keras.
+        compare: Whether to train models without a network too.
+        **options: Options of `Table`.
     """
     table = Table(path, targets, **options)
-    config = run.config | table.config
+    is_run = not isinstance(run, TableModel)
+    settings = run.config if is_run else run.get_params()
+    config = settings | table.config | {"compare": compare}
     config["precision"] = keras.config.dtype_policy().name
     out, finished = prepare_folder(out, config, overwrite, resume, REPORT)
     if finished is not None:
         shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
         return finished | {"tasks": numbers(finished["tasks"])}
-    parts = read_parts(table, run.seed)
-    train, validation, test = parts.train, parts.validation, parts.test
-    tasks = [target.task for target in parts.targets]
-    keras.utils.set_random_seed(run.seed)
-    steps = run.epochs * math.ceil(len(train[0]) / run.batch_size)
-    model = build_multitask_model(
-        table_encoder(train[0], table.hashed),
-        tasks,
-        run.architecture,
-        experts=DenseExperts(run.num_experts or 8, run.units or (64,)),
-        gate=run.make_gate(steps) if run.has_gate else "softmax",
-        per_example=run.gates_see_examples,
-        **run.architecture_options,
-    )
-    model = in_units_of_labels(model, parts.targets)
-    model.compile(keras.optimizers.Adam(run.learning_rate))
+    frames, targets = read_parts(table, run.seed)
     if not (resume and (out / CHECKPOINTS / CONFIG).exists()):
         # The report first: with it, a run is finished.
         for name in (REPORT, MODEL, GATES, f"{CHECKPOINTS}/{CONFIG}"):
@@ -228,33 +217,65 @@ def train_table(
         for name in (SERVED, CHECKPOINTS):
             shutil.rmtree(out / name, ignore_errors=True)
     write_json(out / CHECKPOINTS / CONFIG, config)
-    probe = as_inputs(model, validation[0][:512]) if run.gates_see_examples else None
-    history = out / CHECKPOINTS / HISTORY
-    recorder = GateRecorder(1, "epochs", probe=probe, path=history)
+    report = {"label": run.label if is_run else "TableModel", "config": config}
+    report["rows"] = [len(frame) for frame in frames]
     others = [*callbacks]
     if log_dir is not None:
         others.append(keras.callbacks.TensorBoard(log_dir, write_graph=False))
-    saved = [recorder] * run.has_gate
-    log = _fit(
-        run, model, train, validation, out / CHECKPOINTS, saved, others, progress
-    )
-    report = {"label": run.label, "config": config}
-    report["val_task_loss"] = log.loss
-    report["rows"] = [len(x) for x, _ in (train, validation, test)]
-    report["tasks"] = judge(model, *test)
-    if run.has_gate:
-        # The first record is from before the first epoch.
-        weights = expert_weights(recorder.history, len(tasks), log.epoch + 1)
-        names = [task.name for task in tasks]
-        report["gates"] = dict(zip(names, weights.tolist(), strict=True))
-        figure = plot_expert_heatmap(weights, task_names=names)
-        save_figure(figure, out / GATES, dpi=200)
+    if is_run:
+        model, found = _train_network(
+            run, table, frames, targets, out, others, progress
+        )
+        report |= found
+    else:
+        names = [target.name for target in targets]
+        # It holds rows out by itself.
+        run.fit(pd.concat(frames[:2]), names, callbacks=others)
+        model, targets = run.model, run.targets_
+        report["val_task_loss"] = run.loss_
+    report["tasks"] = judge(model, frames[2], targets)
     with whole(out / MODEL) as part:
-        model.save(part)
-    report["served"] = serve(model, test[0], out)
+        (model if is_run else run).save(part)
+    if compare:
+        report["without a network"] = rivals_of(table, frames, targets, run.seed)
+    report["served"] = serve(model, frames[2], out)
     write_json(out / REPORT, report)
     shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     return report
+
+
+def _train_network(run, table, frames, targets, out, others, progress):
+    """Train a network with gates; return it, and its part of the report."""
+    train, validation, _ = frames
+    tasks = [target.task for target in targets]
+    names = [target.name for target in targets]
+    keras.utils.set_random_seed(run.seed)
+    steps = run.epochs * math.ceil(len(train) / run.batch_size)
+    model = build_multitask_model(
+        table_encoder(train.drop(columns=names), train[names], table.hashed),
+        tasks,
+        run.architecture,
+        experts=DenseExperts(run.num_experts or 8, run.units or (64,)),
+        gate=run.make_gate(steps) if run.has_gate else "softmax",
+        per_example=run.gates_see_examples,
+        **run.architecture_options,
+    )
+    model = in_units_of_labels(model, targets)
+    model.compile(keras.optimizers.Adam(run.learning_rate))
+    probe = as_inputs(model, validation[:512]) if run.gates_see_examples else None
+    history = out / CHECKPOINTS / HISTORY
+    recorder = GateRecorder(1, "epochs", probe=probe, path=history)
+    saved = [recorder] * run.has_gate
+    pairs = [(as_inputs(model, x), encode_labels(x, targets)) for x in frames[:2]]
+    log = _fit(run, model, *pairs, out / CHECKPOINTS, saved, others, progress)
+    report: dict[str, Any] = {"val_task_loss": log.loss}
+    if run.has_gate:
+        # The first record is from before the first epoch.
+        weights = expert_weights(recorder.history, len(tasks), log.epoch + 1)
+        report["gates"] = dict(zip(names, weights.tolist(), strict=True))
+        figure = plot_expert_heatmap(weights, task_names=names)
+        save_figure(figure, out / GATES, dpi=200)
+    return model, report
 
 
 class Log(NamedTuple):
@@ -276,8 +297,7 @@ def _fit(run, model, train, validation, folder, saved, others, progress):
         start_from_epoch=math.ceil(run.decide_by * run.epochs) if decide else 0,
     )
     x, y = train
-    data = as_inputs(model, x), y.to_numpy()
-    batches = Batches(data, run.batch_size, run.seed)
+    batches = Batches((x, y.to_numpy()), run.batch_size, run.seed)
     backup, curve = Backup(folder / BACKUP), Curve(folder / CURVE, batches)
     done = backup.restore(model)
     keep = KeepStopping(stopping, folder, done)
@@ -309,39 +329,35 @@ def expert_weights(history, num_tasks, record):
     return np.broadcast_to(weights, (num_tasks, weights.shape[-1]))
 
 
-def judge(model, x, y):
-    """AUC, and sum of predictions over that of labels; of numbers, error and R2.
-
-    Of classes, the part of the rows whose class has the largest probability.
-    """
-    predicted, tasks = model.predict(x, batch_size=4096, verbose=0), {}
-    for task in model.tasks:
-        name, known = task.name, y[task.name].notna().to_numpy()
-        labels, guesses = (
-            np.asarray(each[known], "float64")
-            for each in (y[name].to_numpy(), predicted[name])
+def judge(model, test, targets):
+    """The scores of each target, as `TableModel.evaluate` has them."""
+    found = model.predict(test, batch_size=4096, verbose=0)
+    return {
+        x.name: scores_of(
+            x, x.encode(test[x.name]), predictions_of(x, found[x.task.name])
         )
-        likeliest = guesses.argmax(axis=1)
-        guesses = guesses[:, 0]
-        found: dict[str, Any] = {"labels": len(labels)}
-        tasks[name] = found
-        if task.kind == "binary":
-            found["positives"] = int(labels.sum())
-            found["auc"] = area_under_curve(labels, guesses)
-            found["calibration"] = _ratio(guesses.sum(), labels.sum())
-        elif task.kind == "multiclass":
-            found["accuracy"] = _ratio((likeliest == labels).sum(), len(labels))
-        else:
-            square = _ratio(((guesses - labels) ** 2).sum(), len(labels))
-            spread = labels.var() if len(labels) else math.nan
-            found["error"] = math.sqrt(square)
-            found["explained"] = 1 - _ratio(square, spread)
-    return tasks
+        for x in targets
+    }
 
 
-def _ratio(number, other):
-    """A ratio, NaN if the other number is zero."""
-    return float(number / other) if other else math.nan
+def rivals_of(table, frames, targets, seed):
+    """The best models without a network by validation: their names and test errors."""
+    from common.rivals import best, error, rivals
+
+    names = [target.name for target in targets]
+    train = frames[0].drop(columns=names)
+    kinds = column_kinds(train, table.hashed)
+    train, validation, test = (
+        convert_columns(frame, kinds).assign(**{x: frame[x] for x in names})
+        for frame in frames
+    )
+    found = {}
+    for name, models in rivals(train, validation, names, seed=seed).items():
+        kind = best(models)
+        rows = test[test[name].notna()]
+        labels, predicted = rows[name], models[kind].predict(rows.drop(columns=names))
+        found[name] = [kind, error(labels, predicted, models[kind].classes)]
+    return found
 
 
 def serve(model, test, out):
@@ -362,22 +378,25 @@ def serve(model, test, out):
 
 
 def describe(report):
-    """The report as lines of text."""
-    lines = [f"{report['label']}, {report['rows'][0]} rows to train on"]
-    for name, task in report["tasks"].items():
-        if "auc" in task:
-            text = f"AUC {task['auc']:.4f}, calibration {task['calibration']:.2f}"
-            text += f", {task['positives']} of {task['labels']} labels are 1"
-        elif "accuracy" in task:
-            text = f"accuracy {task['accuracy']:.3f}"
-        else:
-            text = f"error {task['error']:.4g}, R2 {task['explained']:.3f}"
+    """The report as lines of text; where models without a network win, they begin."""
+    lines, others = [], []
+    for name, scores in report["tasks"].items():
+        text = ", ".join(
+            f"{key.replace('_', ' ')} {value:.4g}" for key, value in scores.items()
+        )
         weights = report.get("gates", {}).get(name, [])
         used = [f"{i} ({w:.2f})" for i, w in enumerate(weights) if w > 0.01]
         experts = f"; experts {', '.join(used)}" if used else ""
         lines.append(f"  {name:20s} {text}{experts}")
+        kind, error = report.get("without a network", {}).get(name, (None, None))
+        own = scores.get("log_loss", scores.get("rmse"))
+        if kind and own is not None:
+            verb = "are better" if error < own else "are not better"
+            others.append(f"{name}: {kind} {verb}, {error:.4g} for {own:.4g}.")
+    others.sort(key=lambda line: "not better" in line)
     served = (
         "{experts} experts, {parameters} parameters, {milliseconds:.1f} ms for a row"
     )
+    label = f"{report['label']}, {report['rows'][0]} rows to train on"
     lines.append(f"  {'served':20s} {served.format(**report['served'])}")
-    return "\n".join(lines)
+    return "\n".join([*others, label, *lines])

@@ -34,6 +34,8 @@ from dselectk_keras.utils import (
     num_trained,
 )
 
+__all__ = ["TrainingRun"]
+
 MODEL, HISTORY = "model.keras", "gate_history.npz"
 CURVES, HEATMAP = "gate_weights.png", "expert_heatmap.png"
 BACKUP, CURVE = "backup", "curve.json"  # Of an unfinished run.

@@ -1,6 +1,7 @@
 r"""Count the kernels of a training step on JAX, compiled for an H100 or this processor.
 
     python scripts/tools/count_kernels.py W4 W2 --forms plain bank dispatched
+    python scripts/tools/count_kernels.py D1 D4 --forms bank dispatched  # a decoder's
 
 needs no GPU, but JAX' compiler for it, in a folder on PYTHONPATH:
 
@@ -11,11 +12,14 @@ needs no GPU, but JAX' compiler for it, in a folder on PYTHONPATH:
 of JAX' own version. With `--device cpu` it compiles for this processor.
 """
 
+import functools
 import os
 import pathlib
 import re
 import sys
 import time
+
+import numpy as np
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
 
@@ -46,7 +50,9 @@ def main(arguments=None):
     print("| --- | ---: | ---: | ---: | ---: |")
     for name in options.workloads:
         for form in options.forms:
-            found = compiled(WORKLOADS[name], form, options.device)
+            is_decoder = re.fullmatch(r"D\d+", name)
+            workload = Decoder(int(name[1:])) if is_decoder else WORKLOADS[name]
+            found = compiled(workload, form, options.device)
             print(f"| {name} {form} | {' | '.join(map(str, found))} |", flush=True)
 
 
@@ -75,6 +81,38 @@ def compiled(workload, form, device):
     return kernels, conditions, round(temporaries), f"{seconds:.1f}"
 
 
+class Decoder:
+    """Layers of 64 SwiGLU experts, 2 of them for each of 4,096 tokens."""
+
+    def __init__(self, layers):
+        self.layers = layers
+
+    def model(self, form):
+        """A compiled model."""
+        import keras
+
+        import dselectk_keras as dk
+
+        x = inputs = keras.Input((1024, 256))
+        for _ in range(self.layers):
+            units = {"units": [512, 256], "activation": ["silu", None], "gated": True}
+            moe = dk.MoE(
+                dk.DenseExperts(64, **units),
+                dk.TopKGate(2),
+                per_example=True,
+                dispatch=form == "dispatched",
+            )
+            x = keras.layers.add([x, moe(keras.layers.LayerNormalization()(x))])
+        model = keras.Model(inputs, x)
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+        return model
+
+    def data(self):
+        """Tokens of four sequences."""
+        return [np.zeros((4, 1024, 256), "float32")] * 2
+
+
+@functools.cache  # JAX knows a plugin once.
 def h100():
     """An H100 that only the compiler knows."""
     import jax

@@ -19,13 +19,13 @@ BANKS = {
         keras.Sequential([layers.Dense(2), layers.BatchNormalization()]), NUM_EXPERTS
     ),
     "layers": lambda: dk.Experts(layers.Dense(2), NUM_EXPERTS),
-    "Tucker": lambda: dk.TuckerExperts(NUM_EXPERTS, [3, 2], (2, 2, 1)),
+    "Tucker": lambda: dk.baselines.TuckerExperts(NUM_EXPERTS, [3, 2], (2, 2, 1)),
 }
 SPARSE = {
     "noisy top-k": lambda: dk.TopKGate(2, bias_rate=0.01, noise=True, seed=1),
     "top-k of three": lambda: dk.TopKGate(1, num_gates=3),
     "switch": dk.SwitchGate,
-    "hash": lambda: dk.HashGate(salt=0),
+    "hash": lambda: dk.baselines.HashGate(salt=0),
     "decided": lambda: dk.DSelectKGate(1),
 }
 
@@ -45,7 +45,7 @@ def every_gate():
             name = f"{case.name}, {look or 'static'}"
             if look == "hidden":
                 bank = dk.DenseExperts(NUM_EXPERTS, [2, 2])
-                yield name, dk.AttentiveMoE(bank, case.make(), True), ("x",)
+                yield name, dk.baselines.AttentiveMoE(bank, case.make(), True), ("x",)
             else:
                 yield name, case.make(), ("experts", *([look] if look else ()))
 
@@ -71,9 +71,9 @@ def every_layer():
     for name in ("dense", "layers"):
         router = dk.SoftmaxGate(normalize=True)
         yield f"SMEAR, {name}", dk.SmearExperts(BANKS[name](), router), ("x",)
-    yield "soft", dk.SoftMoE(BANKS["dense"](), num_slots=2), ("tokens",)
-    yield "L2", dk.L2Constrained(BANKS["dense"](), 0.1), ("x",)
-    yield "cross-stitch", dk.CrossStitch(), ("stacked",)
+    yield "soft", dk.baselines.SoftMoE(BANKS["dense"](), num_slots=2), ("tokens",)
+    yield "L2", dk.baselines.L2Constrained(BANKS["dense"](), 0.1), ("x",)
+    yield "cross-stitch", dk.baselines.CrossStitch(), ("stacked",)
 
 
 def calls():

@@ -1,15 +1,12 @@
 """A compiled step on JAX copies nothing between host and device."""
 
-import keras
 import numpy as np
 import pytest
 from accelerators.parts import data, every_part
 from helpers import QUICK_FOR_JAX
 from keras import ops
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="Only JAX can forbid copies."
-)
+pytestmark = pytest.mark.backends("jax", reason="Only JAX can forbid copies.")
 
 
 def test_a_compiled_step_copies_nothing_to_or_from_the_host():

@@ -2,7 +2,6 @@
 
 import pathlib
 
-import keras
 import numpy as np
 import pytest
 from jobs import run_scripts
@@ -10,8 +9,8 @@ from jobs import run_scripts
 from common.command_line import COMPILE_FAST
 
 SCRIPT = pathlib.Path(__file__).with_name("two_devices.py")
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="The others have one kind of int."
+pytestmark = pytest.mark.backends(
+    "tensorflow", reason="The others have one kind of int."
 )
 
 

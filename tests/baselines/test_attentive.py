@@ -12,9 +12,16 @@ from helpers import numbers, numpy, refusals, reloaded, softmax, spread
 from keras import layers, ops
 
 import dselectk_keras as dk
-from dselectk_keras.gates import RouterInputs
+from dselectk_keras.baselines.attentive import AttentiveInputs
 
-CASES = [Case("attentive", partial(dk.AttentiveGate, 2), looks=("hidden",), dense=True)]
+CASES = [
+    Case(
+        "attentive",
+        partial(dk.baselines.AttentiveGate, 2),
+        looks=("hidden",),
+        dense=True,
+    )
+]
 N, BATCH, DIM, HIDDEN, UNITS = 3, 4, 5, 6, 2
 X = numbers((BATCH, DIM))
 H = numbers((BATCH, N, HIDDEN), seed=1)
@@ -22,7 +29,7 @@ EXPERTS = numbers((BATCH, N, 2), seed=2)
 
 
 def attentive(num_gates=None, hidden=(HIDDEN,), **settings):
-    gate = dk.AttentiveGate(UNITS, num_gates=num_gates, **settings)
+    gate = dk.baselines.AttentiveGate(UNITS, num_gates=num_gates, **settings)
     gate.build((None, N), (None, DIM), (None, N, *hidden))
     return spread(gate)
 
@@ -34,12 +41,12 @@ def attention(x, hidden, query, key):
 
 
 def test_weights_by_hand():
-    gate = dk.AttentiveGate(4)
+    gate = dk.baselines.AttentiveGate(4)
     gate.build((None, 2), (None, 1), (None, 2, 1))
     gate.set_weights([np.ones((1, 4)), np.ones((1, 1, 4))])
     # Q K' = 4 x h, over sqrt(4): the logits are 0 and 2 x log 3 / 2.
     hidden = np.array([[[0.0], [np.log(3.0) / 2]]] * 2, "float32")
-    inputs = RouterInputs([[1.0], [-1.0]], hidden=hidden)
+    inputs = AttentiveInputs([[1.0], [-1.0]], hidden=hidden)
     weights = numpy(gate.expert_weights(inputs))
     assert_close(weights, [[0.25, 0.75], [0.75, 0.25]], rtol=1e-5)
 
@@ -48,11 +55,11 @@ def test_equals_attention_with_the_same_kernels():
     gate = attentive()
     query, key = map(numpy, gate.trainable_weights)
     expected = attention(X, H, query, key[0])
-    assert_close(gate.expert_weights(RouterInputs(X, hidden=H)), expected, rtol=1e-4)
+    assert_close(gate.expert_weights(AttentiveInputs(X, hidden=H)), expected, rtol=1e-4)
     mixed = np.einsum("bn,bnh->bh", expected, EXPERTS)
     assert_close(gate(EXPERTS, X, hidden=H), mixed, rtol=1e-4, atol=1e-6)
     # Hidden outputs of any rank are flattened.
-    inputs = RouterInputs(X, hidden=H.reshape(BATCH, N, 3, 2))
+    inputs = AttentiveInputs(X, hidden=H.reshape(BATCH, N, 3, 2))
     assert_close(attentive(hidden=(3, 2)).expert_weights(inputs), expected, rtol=1e-4)
 
 
@@ -61,18 +68,21 @@ def test_several_gates_are_the_gates_side_by_side(own_inputs):
     gate = attentive(num_gates=2)
     query, key = map(numpy, gate.trainable_weights)
     x = numbers((BATCH, 2, DIM)) if own_inputs else X
-    weights = numpy(gate.expert_weights(RouterInputs(x, hidden=H)))
+    weights = numpy(gate.expert_weights(AttentiveInputs(x, hidden=H)))
     assert weights.shape == (BATCH, 2, N)
     single = attentive()
     for g in range(2):
         single.set_weights([query.reshape(DIM, 2, UNITS)[:, g], key[[g]]])
-        inputs = RouterInputs(x[:, g] if own_inputs else x, hidden=H)
+        inputs = AttentiveInputs(x[:, g] if own_inputs else x, hidden=H)
         assert_close(weights[:, g], single.expert_weights(inputs), rtol=1e-4)
 
 
 def test_gradients_reach_both_kernels_the_inputs_and_the_experts():
-    bank, gate = dk.DenseExperts(N, [HIDDEN, 2], "tanh"), dk.AttentiveGate(UNITS)
-    moe, x = dk.AttentiveMoE(bank, gate, True), keras.Variable(X)
+    bank, gate = (
+        dk.DenseExperts(N, [HIDDEN, 2], "tanh"),
+        dk.baselines.AttentiveGate(UNITS),
+    )
+    moe, x = dk.baselines.AttentiveMoE(bank, gate, True), keras.Variable(X)
     moe(X)
     # With the mixture out of the way: the weights alone, as they depend on all.
     variables = [*gate.trainable_variables, *bank.trainable_variables[:2], x]
@@ -125,7 +135,9 @@ def test_moe_hands_over_inputs_and_hidden_outputs(kind, shared_input):
     x = X if shared_input else numbers((BATCH, N, DIM))
     # Without an axis for the experts, which the gate cannot have.
     network = layers.Dense(4) if shared_input else layers.Flatten()
-    moe = dk.AttentiveMoE(bank, dk.AttentiveGate(UNITS), True, routing_network=network)
+    moe = dk.baselines.AttentiveMoE(
+        bank, dk.baselines.AttentiveGate(UNITS), True, routing_network=network
+    )
     mixed = moe(x)
     hidden = hidden_by_hand(bank, x)
     query, key = map(numpy, moe.gate.trainable_weights)
@@ -141,7 +153,7 @@ def test_hidden_outputs_are_dropped_in_training(kind):
     if kind == "sequential":
         stack = [layers.Dense(500), layers.BatchNormalization(), layers.Dropout(0.5)]
         bank = dk.Experts(keras.Sequential([*stack, layers.Dense(1)]), 2)
-    moe = dk.AttentiveMoE(bank, dk.AttentiveGate(UNITS), True)
+    moe = dk.baselines.AttentiveMoE(bank, dk.baselines.AttentiveGate(UNITS), True)
     moe.build(X.shape)
     seen = []
     moe.gate.route = lambda inputs, training: (
@@ -160,7 +172,7 @@ def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
     regularizer = dk.SampleSimilarityRegularizer(1.0, 1.0)
     gate = attentive(weights_regularizer=regularizer)
     gate(EXPERTS, X, hidden=H, training=True)
-    weights = numpy(gate.expert_weights(RouterInputs(X, hidden=H)))
+    weights = numpy(gate.expert_weights(AttentiveInputs(X, hidden=H)))
     expected = regularizer((weights, X))
     assert_close(gate.losses[0], expected, rtol=1e-5)
 
@@ -169,13 +181,13 @@ def multitask(with_routing):
     """A model with two attentive layers, the first with two gates."""
     inputs, outputs = keras.Input((DIM,)), []
     model = keras.Sequential([layers.Dense(4, "tanh"), layers.Dense(2)])
-    dropped = dk.AttentiveGate(UNITS, expert_dropout=0.2, seed=1)
+    dropped = dk.baselines.AttentiveGate(UNITS, expert_dropout=0.2, seed=1)
     for bank, gate in [
-        (BANKS["dense"](), dk.AttentiveGate(UNITS, num_gates=2)),
+        (BANKS["dense"](), dk.baselines.AttentiveGate(UNITS, num_gates=2)),
         (dk.Experts(model, N), dropped),
     ]:
         network = layers.Dense(4, "tanh") if with_routing else None
-        moe = dk.AttentiveMoE(bank, gate, True, routing_network=network)
+        moe = dk.baselines.AttentiveMoE(bank, gate, True, routing_network=network)
         outputs.append(layers.Flatten()(moe(inputs)))
     return keras.Model(inputs, layers.Concatenate()(outputs))
 
@@ -208,13 +220,14 @@ def test_a_gate_by_itself_reloads_in_a_functional_model(tmp_path):
 def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task():
     bank = dk.DenseExperts(N, [HIDDEN, 2])
     moe, plain = (
-        make(bank, dk.SoftmaxGate(), True) for make in (dk.AttentiveMoE, dk.MoE)
+        make(bank, dk.SoftmaxGate(), True)
+        for make in (dk.baselines.AttentiveMoE, dk.MoE)
     )
     moe(X), plain(X)
     plain.gate.set_weights(moe.gate.get_weights())
     assert_equal(moe(X), plain(X))
     assert_equal(moe.expert_weights(X), plain.expert_weights(X))
-    parts = dk.DenseExperts(N, [HIDDEN, 2]), dk.AttentiveGate(UNITS)
+    parts = dk.DenseExperts(N, [HIDDEN, 2]), dk.baselines.AttentiveGate(UNITS)
     model = dk.build_multitask_model(DIM, 2, "attentive", *parts, True, stacked=True)
     assert model(X).shape == (BATCH, 2)
     assert model.get_layer("attentive").gate.num_gates == 2
@@ -222,7 +235,9 @@ def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task()
 
 def test_features_are_summed_before_the_mixture_as_after_it():
     whole, summed = (
-        dk.AttentiveMoE(BANKS["dense"](), dk.AttentiveGate(UNITS), True, sum_features=s)
+        dk.baselines.AttentiveMoE(
+            BANKS["dense"](), dk.baselines.AttentiveGate(UNITS), True, sum_features=s
+        )
         for s in (False, True)
     )
     wanted = numpy(whole(X)).sum(axis=-1, keepdims=True)
@@ -232,12 +247,14 @@ def test_features_are_summed_before_the_mixture_as_after_it():
 
 
 def without_hidden_outputs(make, *arguments):
-    make(BANKS["dense"](), dk.AttentiveGate(UNITS), *arguments)(X)
+    make(BANKS["dense"](), dk.baselines.AttentiveGate(UNITS), *arguments)(X)
 
 
 test_what_cannot_be_is_refused = refusals(
     (
-        lambda bank: dk.AttentiveMoE(bank, dk.AttentiveGate(UNITS), True)(X),
+        lambda bank: dk.baselines.AttentiveMoE(
+            bank, dk.baselines.AttentiveGate(UNITS), True
+        )(X),
         r"name=flat.*Use `DenseExperts` of two",
         dk.DenseExperts(N, [2], name="flat"),
         dk.Experts(layers.Dense(2), N, name="flat"),
@@ -252,12 +269,12 @@ test_what_cannot_be_is_refused = refusals(
         (partial(dk.CGC, per_example=True), 2),
     ),
     (
-        dk.AttentiveMoE,
+        dk.baselines.AttentiveMoE,
         r"cannot be static.*Set per_example=True",
-        (BANKS["dense"](), dk.AttentiveGate(UNITS)),
+        (BANKS["dense"](), dk.baselines.AttentiveGate(UNITS)),
     ),
     (
-        lambda: dk.AttentiveGate(UNITS)(EXPERTS, hidden=H),
+        lambda: dk.baselines.AttentiveGate(UNITS)(EXPERTS, hidden=H),
         r"is per-example.*Received: no routing",
     ),
     (
@@ -266,10 +283,10 @@ test_what_cannot_be_is_refused = refusals(
         *(numbers((BATCH, HIDDEN)), numbers((BATCH, N + 1, HIDDEN))),
     ),
     (
-        dk.AttentiveGate(UNITS),
+        dk.baselines.AttentiveGate(UNITS),
         r"hidden=hidden\).*Received for hidden: None",
         (EXPERTS, X),
     ),
     (attentive().expert_weights, r"`hidden` must have .*Received: None", X),
-    (dk.AttentiveGate, "`units` must be a positive integer", 0),
+    (dk.baselines.AttentiveGate, "`units` must be a positive integer", 0),
 )

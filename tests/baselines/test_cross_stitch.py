@@ -7,7 +7,7 @@ from checks import assert_close, assert_equal
 from helpers import model_of, numbers, numpy, refusals, value_and_gradients
 from keras import ops
 
-from dselectk_keras import CrossStitch
+from dselectk_keras.baselines import CrossStitch
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4), (2, 3, 5, 4)])

@@ -8,7 +8,7 @@ from gate_cases import Case
 from helpers import numpy, refusals
 from keras import ops
 
-from dselectk_keras import HashGate
+from dselectk_keras.baselines import HashGate
 
 CASES = [Case("hash", partial(HashGate, 0), looks=("ids",), learns=False)]
 

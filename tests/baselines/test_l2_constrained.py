@@ -9,7 +9,8 @@ from checks import assert_close, assert_equal, dtype_of
 from helpers import built, dtype_policy, numbers, numpy, refusals, weight_gradients
 from keras import layers, ops
 
-from dselectk_keras import DenseExperts, Experts, L2Constrained, Ramp
+from dselectk_keras import DenseExperts, Experts, Ramp
+from dselectk_keras.baselines import L2Constrained
 
 X = numbers((4, 3))
 BANKS = {

@@ -8,7 +8,8 @@ from gate_cases import Case
 from helpers import numbers, numpy, on_host, refusals, sigmoid, weight_gradients
 from keras import ops
 
-from dselectk_keras import LatentSkillsGate, Ramp
+from dselectk_keras import Ramp
+from dselectk_keras.baselines import LatentSkillsGate
 from dselectk_keras.ops import relaxed_bernoulli
 
 ANNEALED = partial(LatentSkillsGate, temperature=Ramp(2.0, 0.5, end=9))

@@ -1,17 +1,19 @@
 """A gate that draws one expert, and learns by its reward, told later."""
 
+import warnings
 from functools import partial
 
 import helpers
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal, dtype_of
+from checks import assert_close, assert_equal, changed, dtype_of
 from gate_cases import Case
 from helpers import built, numbers, numpy, softmax, spread, value_and_gradients
 from keras import ops
 
-from dselectk_keras import ImportanceRegularizer, ReinforceGate, RoutedModel
+from dselectk_keras import ImportanceRegularizer, build_multitask_model
+from dselectk_keras.baselines import ReinforceGate, RoutedModel
 from dselectk_keras.gates import RouterInputs, Routing
 
 CASES = [
@@ -340,3 +342,20 @@ def test_training_without_a_reward_warns():
         model(X, training=True)
     model(X, training=False)
     RoutedModel(x, outputs)(X, training=True)
+
+
+def test_a_model_of_tasks_warns_and_its_graph_is_taught_in_a_routed_model():
+    model = build_multitask_model(3, 2, gate=ReinforceGate())
+    model.compile("sgd")
+    x, y = numbers((4, 3)), numbers((4, 2))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        model.fit(x, y, verbose=0)
+    assert any("Train it in a `RoutedModel`" in str(each.message) for each in found)
+    taught = RoutedModel(model.input, model.output)
+    taught.compile("sgd", {"task_0": "mse", "task_1": "mse"})
+    labels = {"task_0": y[:, :1], "task_1": y[:, 1:]}
+    gate = model.get_layer("mmoe").gate
+    assert all(
+        changed(gate.trainable_weights, lambda: taught.train_on_batch(x, labels))
+    )

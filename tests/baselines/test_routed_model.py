@@ -10,18 +10,20 @@ from helpers import differentiated, numbers, numpy, refusals, reloaded, weight_g
 from keras import layers, ops
 
 import dselectk_keras as dk
+from dselectk_keras.baselines import L2Constrained
 from dselectk_keras.baselines.routed_model import (
     _losses_of_output,
     symmetric_divergence,
 )
 from dselectk_keras.gates import RouterInputs
+from dselectk_keras.gates.record import recording
 
 BATCH, DIM = 6, 4
 X, Y = numbers((BATCH, DIM)), numbers((BATCH, 2), seed=1)
 
 
 def compiled(inputs, outputs, loss="mse", **settings):
-    model = dk.RoutedModel(inputs, outputs, **settings)
+    model = dk.baselines.RoutedModel(inputs, outputs, **settings)
     model.compile("sgd", loss)
     return model
 
@@ -33,7 +35,7 @@ def make(layer, outputs=2, activation=None, loss="mse", **settings):
 
 
 def reinforced(per_example=True, **settings):
-    gate = dk.ReinforceGate(**{"seed": 0, **settings})
+    gate = dk.baselines.ReinforceGate(**{"seed": 0, **settings})
     return dk.MoE(dk.DenseExperts(3, [5], "tanh"), gate, per_example=per_example)
 
 
@@ -48,7 +50,9 @@ def step_loss(model):
 
 def losses_of_a_step(model, y, sample_weight=None):
     """The loss of a training step, and a function of what it should be."""
-    (gate,) = [e for e in model._flatten_layers() if isinstance(e, dk.ReinforceGate)]
+    (gate,) = [
+        e for e in model._flatten_layers() if isinstance(e, dk.baselines.ReinforceGate)
+    ]
     rewind(gate)
     predictions = model(X, training=True)
     found = model.compute_loss(X, y, predictions, sample_weight, training=True)
@@ -151,10 +155,13 @@ def test_tokens_without_a_weight_have_no_part_in_the_reward(ignore):
     weight = np.array([[1, 1, 1], [2, 0, 0], [1, 0, 3]] * 2, "float32")
     if ignore:
         weight = np.minimum(weight, 1.0)
-    inputs, gate = keras.Input((3, DIM)), dk.ReinforceGate(seed=0, policy_weight=1.0)
+    inputs, gate = (
+        keras.Input((3, DIM)),
+        dk.baselines.ReinforceGate(seed=0, policy_weight=1.0),
+    )
     pool = layers.GlobalAveragePooling1D()
     moe = dk.MoE(dk.DenseExperts(3, [5]), gate, True, routing_network=pool)
-    model = dk.RoutedModel(inputs, layers.Dense(2, "softmax")(moe(inputs)))
+    model = dk.baselines.RoutedModel(inputs, layers.Dense(2, "softmax")(moe(inputs)))
     ignored = -1 if ignore else None
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(False, ignored))
     labels = np.where(weight > 0, y, -1 if ignore else 1 - y)
@@ -233,10 +240,10 @@ def test_outputs_have_weights_of_their_own_and_names_in_any_order():
 @pytest.mark.parametrize("per_example", [False, True])
 def test_learns_which_expert_is_right(per_example):
     bank = dk.DenseExperts(3, [1], None)
-    gate = dk.ReinforceGate(1.0, 0.01, 1.0, use_bias=True, seed=0)
+    gate = dk.baselines.ReinforceGate(1.0, 0.01, 1.0, use_bias=True, seed=0)
     inputs = keras.Input((2,))
     moe = dk.MoE(bank, gate, per_example=per_example)
-    model = dk.RoutedModel(inputs, moe(inputs))
+    model = dk.baselines.RoutedModel(inputs, moe(inputs))
     kernels = np.array([[[-1.0], [1.0]], [[1.0], [2.0]], [[1.0], [0.0]]])
     bank.set_weights([kernels, np.zeros((3, 1))])
     bank.trainable = False
@@ -264,7 +271,7 @@ def test_a_saved_model_gives_the_same_and_trains_on(tmp_path):
     wanted = ((predicted - Y) ** 2).mean()
     assert_close(model.evaluate(X, Y, verbose=0), wanted, rtol=1e-5)
     loaded = reloaded(model, tmp_path)
-    assert type(loaded) is dk.RoutedModel
+    assert type(loaded) is dk.baselines.RoutedModel
     assert (loaded.consistency, loaded.outputs_are) == (0.5, "values")
     assert_equal(loaded.predict(X, verbose=0), predicted)
     assert np.isfinite(loaded.fit(X, Y, verbose=0).history["loss"]).all()
@@ -365,13 +372,17 @@ def test_a_batch_without_examples_is_no_error(per_example):
 def test_arguments_that_it_does_not_have_are_refused():
     for name in ("consistancy", "policy_reduction"):
         with pytest.raises(TypeError, match=f"argument '{name}'"):
-            dk.RoutedModel(keras.Input((3,)), keras.Input((3,)), **{name: 1.0})
+            dk.baselines.RoutedModel(
+                keras.Input((3,)), keras.Input((3,)), **{name: 1.0}
+            )
 
 
 def fit_with_weights_of_losses():
     inputs = keras.Input((3,))
-    moe = dk.MoE(dk.DenseExperts(4, [2]), dk.ReinforceGate(), per_example=True)
-    model = dk.RoutedModel(inputs, {"a": moe(inputs), "b": inputs})
+    moe = dk.MoE(
+        dk.DenseExperts(4, [2]), dk.baselines.ReinforceGate(), per_example=True
+    )
+    model = dk.baselines.RoutedModel(inputs, {"a": moe(inputs), "b": inputs})
     model.compile("sgd", {"a": "mse", "b": "mse"}, loss_weights={"a": 1.0, "b": 0.0})
     labels = {"a": np.zeros((6, 2)), "b": np.zeros((6, 3))}
     model.fit(numbers((6, 3)), labels, verbose=0)
@@ -383,3 +394,30 @@ test_what_cannot_be_is_refused = refusals(
     (DRAWS_NOTHING, r"'logits', 'values'.*='classes'", {"outputs_are": "classes"}),
     (DRAWS_NOTHING, "at least 0", {"consistency": -1}),
 )
+
+
+@pytest.mark.parametrize("consistency", [0.0, 1.0])
+def test_a_second_run_is_in_the_same_step_and_changes_nothing(consistency):
+    def step(consistency, steps=()):
+        keras.utils.set_random_seed(0)
+        inputs, bank = keras.Input((DIM,)), dk.DenseExperts(4, [5])
+        gate = dk.TopKGate(2, bias_rate=0.1, kernel_initializer="glorot_normal")
+        moe = dk.MoE(bank, gate, per_example=True, dispatch=1.0)
+        close = L2Constrained(dk.DenseExperts(2, [3]), dk.Ramp(1.0, 0.1, end=10))
+        x = layers.Concatenate()([moe(inputs), layers.Flatten()(close(inputs))])
+        x = layers.BatchNormalization()(x)
+        kind = {"consistency": consistency, "outputs_are": "values"}
+        model = compiled(inputs, layers.Dense(2)(x), **kind)
+        for _ in range(2):
+            with recording(lambda call: steps.append(int(call.gate.step))):
+                loss = step_loss(model)
+        state = {each.path: numpy(each) for each in model.non_trainable_weights}
+        return state, numpy(loss), int(moe.num_dropped)
+
+    steps = []
+    wanted, loss, dropped = step(0.0, [])
+    assert dropped > 0
+    found, again, _ = step(consistency, steps)
+    assert steps == ([1, 1, 2, 2] if consistency else [1, 2])
+    assert_equal([*found.values()], [*wanted.values()])
+    assert_close(again, loss, rtol=1e-5)

@@ -7,7 +7,8 @@ import pytest
 from helpers import numbers, refusals
 from keras import layers
 
-from dselectk_keras import DenseExperts, Experts, single_expert
+from dselectk_keras import DenseExperts, Experts
+from dselectk_keras.baselines import single_expert
 
 
 def num_params(bank, input_dim):

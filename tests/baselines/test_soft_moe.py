@@ -8,7 +8,8 @@ from checks import assert_close, assert_equal, changed
 from helpers import numbers, numpy, reloaded, softmax, spread, value_and_gradients
 from keras import layers, ops
 
-from dselectk_keras import DenseExperts, Experts, SoftMoE
+from dselectk_keras import DenseExperts, Experts
+from dselectk_keras.baselines import SoftMoE
 
 N, SLOTS, BATCH, TOKENS, DIM = 3, 2, 2, 5, 4
 X = numbers((BATCH, TOKENS, DIM))

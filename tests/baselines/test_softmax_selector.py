@@ -7,7 +7,8 @@ from gate_cases import Case
 from helpers import built, numbers, numpy, refusals, softmax, spread, weight_gradients
 from keras import ops
 
-from dselectk_keras import EntropyRegularizer, Ramp, SoftmaxSelectorGate
+from dselectk_keras import EntropyRegularizer, Ramp
+from dselectk_keras.baselines import SoftmaxSelectorGate
 
 MAKE = partial(SoftmaxSelectorGate, 2, Ramp(1.0, 0.1, end=9), entropy_reg=0.01)
 CASES = [Case("softmax selectors", MAKE, penalties=("entropy",), dense=True)]

@@ -8,7 +8,8 @@ from gate_cases import Case
 from helpers import built, numbers, numpy, refusals, softmax, weight_gradients
 from keras import ops
 
-from dselectk_keras import Ramp, STGumbelGate
+from dselectk_keras import Ramp
+from dselectk_keras.baselines import STGumbelGate
 from dselectk_keras.ops import gumbel_noise
 
 MAKE = partial(STGumbelGate, temperature=Ramp(2.0, 0.5, end=9))

@@ -9,7 +9,8 @@ from checks import assert_close, assert_equal
 from helpers import built, numbers, numpy, refusals, weight_gradients
 from keras import ops
 
-from dselectk_keras import DenseExperts, L2Constrained, TuckerExperts
+from dselectk_keras import DenseExperts
+from dselectk_keras.baselines import L2Constrained, TuckerExperts
 
 
 def tucker(shape, *arguments, seed=1, **settings):

@@ -192,7 +192,7 @@ DATA = {
     "table": as_table,
     "frame": as_frame,
     "SciPy": as_sparse,
-    "batches": lambda y: (dk.Batches((X, y), 16),),
+    "batches": lambda y: (dk.batches.Batches((X, y), 16),),
     "PyDataset": lambda y: (Parts(X, y),),
     "tf.data": as_tf_data,
 }
@@ -288,7 +288,7 @@ def test_own_experts_of_a_task_without_labels_stay():
 def test_reading_batches_does_not_change_their_order():
     model = compiled(gate=dk.ChosenGate(1, "random"), optimizer=still())
     y = labels_from(model, [5, 2])
-    first, second = (dk.Batches((X, y), 16) for _ in range(2))
+    first, second = (dk.batches.Batches((X, y), 16) for _ in range(2))
     for batches, callbacks in ((first, []), (second, [dk.ChooseExperts()])):
         fit(model, callbacks, None, x=batches, batch_size=None)
     assert_equal(first.order, second.order)
@@ -486,7 +486,14 @@ def test_copies_of_replicate_choose_as_models_that_are_fitted():
     settings = {"epochs": 4, "callbacks": callbacks, "verbose": 0}
     runs = dk.replicate(build, (X, y), seeds=[3], batch_size=16, **settings)
     model = build(3)
-    fit(model, callbacks(), None, 4, x=dk.Batches((X, y), 16, 3), batch_size=None)
+    fit(
+        model,
+        callbacks(),
+        None,
+        4,
+        x=dk.batches.Batches((X, y), 16, 3),
+        batch_size=None,
+    )
     found = runs.copies[0]
     assert_equal(choices(found.model), choices(model))
     assert len(found.history["changed"]) == 4
@@ -601,6 +608,13 @@ def test_labels_of_a_sample_have_a_mean_of_0_and_a_variance_of_1():
             assert own[present].mean() == pytest.approx(0.0)
             assert own[present].var() == pytest.approx(1.0)
             assert (own[~present] == 0).all()
+
+
+def test_the_columns_of_a_task_keep_their_proportions_in_a_sample():
+    # Variances of 3/16, 3/16 and 4/16 are 0.3, 0.3 and 0.4 of their sum.
+    model, y = compiled([dk.Task("a", "multiclass", 3)]), np.array([0, 1, 2, 2])
+    sample = draw_sample(model, 4, seed=0, x=X[:4], y=y)
+    assert_close(sample.labels.var(axis=0), [0.3, 0.3, 0.4], rtol=1e-6)
 
 
 def rows_of(size, seed=0, **data):

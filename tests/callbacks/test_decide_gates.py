@@ -56,7 +56,7 @@ OPTIMIZERS = [
 
 
 # Every pair of an optimizer, a gate and what it looks at, if not every three.
-@pytest.mark.parametrize("make", [dk.DSelectKGate, dk.SoftmaxSelectorGate])
+@pytest.mark.parametrize("make", [dk.DSelectKGate, dk.baselines.SoftmaxSelectorGate])
 @pytest.mark.parametrize("number", range(len(OPTIMIZERS)))
 def test_all_selectors_are_binary_afterwards(make, number):
     optimizer, scale, epochs = OPTIMIZERS[number]
@@ -452,7 +452,7 @@ def test_a_gate_that_is_built_too_late_is_refused():
 
 
 @pytest.mark.backend_independent
-@pytest.mark.parametrize("make", [dk.DSelectKGate, dk.SoftmaxSelectorGate])
+@pytest.mark.parametrize("make", [dk.DSelectKGate, dk.baselines.SoftmaxSelectorGate])
 def test_a_gate_with_nan_stays_as_it_is(make):
     gate = gate_of(compiled(make(2)))
     z, *others = gate.get_weights()
@@ -489,6 +489,24 @@ def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
     assert len(recorder.history.events["mmoe"]) == 1
 
 
+@pytest.mark.parametrize("name", ["val_task_loss", "val_loss", "task_loss"])
+def test_the_loss_of_held_out_data_is_told_before_others_and_without_penalties(
+    name, capsys
+):
+    model = compiled(dk.DSelectKGate(2), keras.optimizers.SGD(0.0))
+    names = ["val_task_loss", "val_loss", "task_loss", "loss"]
+    values = {each: float(i) for i, each in enumerate(names)}
+    given = {each: values[each] for each in names[names.index(name) :]}
+    set_logs = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(given)
+    )
+    fit(model, [set_logs, DecideGates(0.5)], verbose=2)
+    assert (
+        f"`{name}` was {values[name]:.4g} in the epoch before"
+        in capsys.readouterr().out
+    )
+
+
 def test_a_loss_is_compared_with_that_of_the_same_data(capsys):
     x, y = data()
     for by, epoch in ((0.25, 1), (0.75, 3)):
@@ -506,7 +524,7 @@ def test_a_loss_is_compared_with_that_of_the_same_data(capsys):
 
 
 def test_the_decision_of_per_example_gates_is_told_too(capsys):
-    model = compiled(dk.SoftmaxSelectorGate(2), per_example=True)
+    model = compiled(dk.baselines.SoftmaxSelectorGate(2), per_example=True)
     recorder = GateRecorder(probe=data()[0])
     log = fit(model, [recorder, DecideGates(0.5)], verbose=2).history
     assert "kept_mass" not in log

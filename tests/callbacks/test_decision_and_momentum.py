@@ -61,7 +61,7 @@ def test_neither_mixed_precision_nor_momentum_undoes_the_decision():
     optimizer = keras.optimizers.LossScaleOptimizer(adam, initial_scale=8.0)
     gate = dk.DSelectKGate(2, gamma=1.0)
     check_that_choices_stay(gate, optimizer, 0, dk.DecideGates(0.1), 10)
-    gate = dk.SoftmaxSelectorGate(2, temperature=dk.Ramp(1e-2, 1e-16, end=80))
+    gate = dk.baselines.SoftmaxSelectorGate(2, temperature=dk.Ramp(1e-2, 1e-16, end=80))
     adam = keras.optimizers.Adam(0.01)
     check_that_choices_stay(gate, adam, 0, dk.DecideGates(0.5), 20)
 

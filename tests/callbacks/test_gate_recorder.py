@@ -250,9 +250,7 @@ def test_bare_gates_and_gates_for_all_tasks_are_recorded():
 
 
 @pytest.mark.traced
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch", reason="Keras runs torch step by step."
-)
+@pytest.mark.backends("tensorflow", "jax", reason="Keras runs torch step by step.")
 def test_counts_steps_where_several_are_run_at_once():
     model = make()
     model.compile("sgd", steps_per_execution=4)
@@ -530,7 +528,7 @@ def test_observing_changes_no_state():
     assert_equal(model.variables, before)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Others copy at once.")
+@pytest.mark.backends("jax", reason="Others copy at once.")
 def test_a_record_of_several_gates_is_copied_to_the_host_at_once(monkeypatch):
     import jax
 

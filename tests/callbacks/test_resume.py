@@ -109,7 +109,7 @@ def test_a_resumed_training_ends_as_the_unbroken_one(build, deaths, tmp_path):
 def test_the_narrowing_of_per_example_gates_goes_on(tmp_path):
     def fit(folder, die=()):
         keras.utils.set_random_seed(0)
-        gate = dk.SoftmaxSelectorGate(2)
+        gate = dk.baselines.SoftmaxSelectorGate(2)
         model = dk.build_multitask_model(3, 2, gate=gate, per_example=True)
         model.compile(keras.optimizers.Adam(0.05))
         held = [dk.DecideGates(0.8), *die, keras.callbacks.BackupAndRestore(folder)]

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 LENGTH, DIM, NUM_GATES = 3, 5, 3
 BITS = "EntropyRegularizer(0.1, 'bits')"
 SIMILARITY = "SampleSimilarityRegularizer(0.3, 0.1)"
+# It looks at the shape of what it draws.
+FAN = "glorot_uniform"
 # Arguments of gates, by their name in the registry; each gate has `seed=0` too.
 GATES = {
     "ChosenGate": ("2, 'random'", "1, 'random', trainable=False"),
@@ -17,6 +19,7 @@ GATES = {
         "1, gamma=0.5, entropy_reg=0.1, unreachable='assign'",
         f"2, entropy_reg={BITS}, reduction='mean', unreachable=1e-4",
         f"2, weights_regularizer={SIMILARITY}, unreachable=1e-4",
+        f"2, z_initializer='{FAN}', unreachable=1e-4",
     ),
     "GumbelSoftmaxGate": ("0.5, sparsity_reg=0.1", "use_bias=True, reduction='sum'"),
     "HashGate": ("", "salt=3"),
@@ -25,6 +28,7 @@ GATES = {
     "ReinforceGate": ("", "0.1, baseline_units=2, use_bias=True"),
     "SoftmaxGate": (
         "",
+        f"kernel_initializer='{FAN}'",
         "use_bias=True",
         "normalize=True, z_reg=0.1",
         "weights_regularizer=ImportanceRegularizer(0.1, True)",
@@ -38,6 +42,7 @@ GATES = {
         "2",
         "1, noise=True, load_reg=0.1",
         "2, dense_steps=2, use_bias=True",
+        f"2, kernel_initializer='{FAN}'",
         "2, scores='sigmoid'",
         "2, scores='sigmoid', bias_rate=0.3, use_bias=True",
         "2, weights_regularizer=ImportanceRegularizer(0.1)",
@@ -87,7 +92,7 @@ ORACLES = (*OF_LAYERS, "permutation", "config", "saved", "weights_file", "compil
 ORACLES += ("copied", "distilled", "decided", "per_task", "torch_parameters")
 ORACLES += ("steps_per_execution", "sample_weight", "exported", "replicas")
 ORACLES += ("replicated", "chosen", "class_weight", "second_fit", "behind_towers")
-ORACLES += ("other_bank", "kept")
+ORACLES += ("other_bank", "kept", "drawn", "apart")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,8 +101,9 @@ class Case:
 
     `gate` and `bank` are Python. `layer` is a layer, or an architecture of
     `build_multitask_model`. `tokens` and `masked` say what the inputs are, and
-    `routing` what the gate sees. If `decides`, the gates have decided before the
-    oracle looks at the model. With `jit`, TensorFlow compiles steps with XLA.
+    `routing` what the gate sees. A mask with `mask_axes` axes is of tokens or of
+    examples. If `decides`, the gates have decided before the oracle looks at the model.
+    With `jit`, TensorFlow compiles steps with XLA.
     """
 
     oracle: str
@@ -107,6 +113,7 @@ class Case:
     per_example: bool = True
     tokens: bool = False
     masked: bool = False
+    mask_axes: int = 2
     routing: str = "none"
     dispatch: object = False
     sum_features: bool = False
@@ -132,7 +139,7 @@ def cases(draw, oracles=ORACLES):
     layer = one(_layers(oracle))
     gate = one(_gates(oracle, layer))
     name = gate.partition("(")[0]
-    per_example = one(_per_example(oracle, gate))
+    per_example = one(_per_example(oracle, gate, layer))
     model = layer in ARCHITECTURES
     tokens = one(_tokens(oracle, model))
     routing = one(_routing(oracle, layer, name, per_example, tokens))
@@ -157,6 +164,7 @@ def cases(draw, oracles=ORACLES):
         tokens=tokens,
         masked=_can_mask(oracle, tokens, model)
         and (oracle == "padding" or one((False, True))),
+        mask_axes=2 if oracle in OF_LAYERS and oracle != "padding" else one((2, 1)),
         routing=routing,
         dispatch=dispatch,
         sum_features=layer in ("MoE", "MMoE") and one((False, False, True)),
@@ -190,6 +198,10 @@ def _layers(oracle):
         return ("omoe", "mmoe", "cgc", "ple", "smear")
     if oracle in ("per_task", "behind_towers", "chosen", "class_weight"):
         return ("omoe", "mmoe")
+    if oracle == "drawn":
+        return ("MMoE", "CGC")
+    if oracle == "apart":
+        return ("MMoE", "SmearExperts", "mmoe", "cgc", "ple")
     return LAYERS if oracle == "other_bank" else LAYERS + ARCHITECTURES
 
 
@@ -206,7 +218,10 @@ GATES_OF = {
     "class_weight": ("ChosenGate",),
     "second_fit": DECIDE,
     "kept": DECIDE,
+    "drawn": ("SoftmaxGate", "TopKGate"),
 }
+# Gates that cannot have routing inputs for each, or draw their weights.
+NOT_APART = (*IDS, "ChosenGate", "RandomGate")
 # Arguments of gates that an oracle does not take.
 NOT_OF = {
     "weights": ("dense_steps", "normalize"),
@@ -233,8 +248,12 @@ def _gates(oracle, layer):
             continue
         if name == "ChosenGate" and oracle in ("dispatch", "capacity", "tokens"):
             continue  # It is static.
+        if oracle == "apart" and layer not in ARCHITECTURES and name in NOT_APART:
+            continue
         for arguments in GATES[name]:
             gate = f"{name}({arguments})"
+            if oracle == "drawn" and FAN not in arguments:
+                continue
             if oracle == "distilled" and _draws_routing(gate, layer):
                 continue
             if any(each in arguments for each in NOT_OF.get(oracle, ())):
@@ -249,7 +268,9 @@ def _draws_routing(gate, layer):
     return gate == "HashGate()" or (gate.startswith("RandomGate") and layer == "ple")
 
 
-def _per_example(oracle, gate):
+def _per_example(oracle, gate, layer):
+    if oracle == "apart" and layer not in ARCHITECTURES:
+        return (True,)
     if oracle in STATIC or gate.startswith("ChosenGate"):
         return (False,)
     if oracle in ("dispatch", "capacity", "tokens"):
@@ -278,10 +299,12 @@ def _routing(oracle, layer, name, per_example, tokens):
         return ("ids",)
     if not per_example or layer in ARCHITECTURES or name == "AttentiveGate":
         return ("none",)
+    if oracle == "apart":
+        return ("per gate",)
     known = {"none", "features"}
     if layer != "CGC":  # It has no routing network.
         known.add("dense")
-    if layer == "MMoE":
+    if layer in ("MMoE", "SmearExperts"):
         known.add("per gate")
     if layer != "CGC" and tokens and oracle not in ("tokens", "dispatch", "capacity"):
         known.add("pool")

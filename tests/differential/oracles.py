@@ -117,7 +117,7 @@ def _of_layer(case, tokens=None, dispatch=None):
     if len(x.shape) > 2:
         x = keras.layers.Flatten()(x)
     x = keras.layers.Dense(1, name="head")(x)
-    return dk.RoutedModel(inputs, x, outputs_are="values")
+    return dk.baselines.RoutedModel(inputs, x, outputs_are="values")
 
 
 def _layer(case, dispatch, gate=None):
@@ -136,6 +136,8 @@ def _layer(case, dispatch, gate=None):
         settings["routing_network"] = keras.layers.GlobalAveragePooling1D()
     own, bank = _parts(case)
     gate = gate or own
+    if case.layer == "SmearExperts" and case.routing == "per gate":
+        gate = gate.with_num_gates(NUM_GATES)
     name = "AttentiveMoE" if "AttentiveGate" in case.gate else case.layer
     return getattr(dk, name)(bank, gate, **settings)
 
@@ -170,11 +172,11 @@ def data(case, tokens=None, padding=0.0):
         found = {**found, **{k: v.astype("float32") for k, v in alike.items()}}
     if case.masked:
         lengths = generator.integers(1, LENGTH, (case.batch, 1))
-        found["mask"] = (
-            np.arange(LENGTH) < lengths
-            if case.tokens
-            else np.arange(case.batch) >= num_padded(case.batch)
-        )
+        if case.tokens and case.mask_axes == 2:
+            found["mask"] = np.arange(LENGTH) < lengths
+        else:
+            padded = 2 if case.tokens else num_padded(case.batch)
+            found["mask"] = np.arange(case.batch) >= padded
         for name in ("x", "v"):
             if name in found:
                 found[name][~found["mask"]] = padding
@@ -391,8 +393,9 @@ def padding(case):
             routed = getattr(layer, "num_routed_axes", 1) > 1
             keep = list(outputs)
             if not routed and len(outputs[0].shape) > 2:
-                mask = keras.ops.convert_to_tensor(arrays["mask"][..., None], "float32")
-                if case.layer == "CGC":  # Its outputs have an axis for the tasks.
+                mask = arrays["mask"].reshape(case.batch, -1, 1)
+                mask = keras.ops.convert_to_tensor(mask, "float32")
+                if len(outputs[0].shape) > 3:  # An axis for the gates.
                     mask = mask[:, None]
                 keep = [keras.ops.cast(o, "float32") * mask for o in outputs]
             losses = sum(map(keras.ops.sum, layer.losses))
@@ -673,7 +676,7 @@ def replicated(case):
     settings = {"epochs": 2, "verbose": 0}
     runs = dk.replicate(fresh, (x, y), seeds=(3, 4), batch_size=4, **settings)
     alone = fresh(3)
-    alone.fit(dk.Batches((x, y), 4, 3), shuffle=False, **settings)
+    alone.fit(dk.batches.Batches((x, y), 4, 3), shuffle=False, **settings)
     same(all_weights(runs.copies[0].model), all_weights(alone), case)
 
 
@@ -743,6 +746,55 @@ def exported(case):
         loaded = tf.saved_model.load(folder)
         outputs = loaded.serve(keras.tree.map_structure(tf.convert_to_tensor, x))
     same(arrays_of(outputs), predicted(model, case), case)
+
+
+def drawn(case):
+    """Several gates begin as wide as a single one of as many experts."""
+    gate = initial(case).get_layer("layer").gate
+    found = np.abs(numpy(gate.trainable_weights[0])).max()
+    rows = gate.routing_dim if case.per_example else gate.num_experts
+    limit = np.sqrt(6 / (rows + gate.num_experts))
+    least = 0.7 if case.per_example else 0.5
+    assert least * limit < found <= limit * (1 + 1e-6), f"{found} for {limit}"
+
+
+def apart(case):
+    """Inputs of one gate move no other gate, nor labels of one task another task."""
+    model = build(case)
+    if _is_built(case):
+        _labels_apart(model, case)
+        return
+    layer, arrays = model.get_layer("layer"), data(case)
+    before = _of_each_gate(layer, arrays)
+    arrays["v"][..., 1, :] *= -1.5
+    after = _of_each_gate(layer, arrays)
+    same(after[::2], before[::2], case, "other gates")
+    if "SoftmaxGate" in case.gate:
+        assert np.abs(after[1] - before[1]).max() > 1e-6, "the gate ignores its inputs"
+
+
+def _of_each_gate(layer, arrays):
+    """The outputs of each gate, and its weights, in one array."""
+    outputs = [numpy(each) for each in call(layer, arrays, training=False)]
+    if len(outputs) == 1:
+        outputs = [*np.moveaxis(outputs[0], 1, 0)]
+    weights = numpy(layer.expert_weights(arrays["x"], arrays["v"]))
+    return [
+        np.concatenate([np.ravel(own), np.ravel(weights[..., gate, :])])
+        for gate, own in enumerate(outputs)
+    ]
+
+
+def _labels_apart(model, case):
+    x, y = split(case)
+    settings = {"batch_size": case.batch, "return_dict": True, "verbose": 0}
+    logs = [model.evaluate(x, y, **settings)]
+    logs.append(model.evaluate(x, {**y, "b": 1.0 - y["b"]}, **settings))
+    of_all = "loss", "task_loss"
+    others = [k for k in logs[0] if k not in of_all and not k.startswith("b_")]
+    assert others, "no numbers of other tasks"
+    same(*([np.array(log[name]) for name in others] for log in logs), case, "others")
+    assert logs[0]["b_loss"] != logs[1]["b_loss"], "the loss ignores its labels"
 
 
 # Words of the package's own errors about what cannot be right, or is not possible.

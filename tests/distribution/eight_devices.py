@@ -61,7 +61,9 @@ def dispatching(units, gate, dispatch, momentum=0.5):
 
 def split_experts(shape):
     """Parts of the batch times parts of the experts; processes have own batches."""
-    layouts = dk.expert_layout_map(distribution.DeviceMesh(shape, ["batch", "experts"]))
+    layouts = dk.experts.expert_layout_map(
+        distribution.DeviceMesh(shape, ["batch", "experts"])
+    )
     settings = {"batch_dim_name": "batch", "auto_shard_dataset": False}
     return distribution.ModelParallel(layout_map=layouts, **settings)
 

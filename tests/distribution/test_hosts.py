@@ -91,7 +91,7 @@ def assert_trained_as_by_one(folder, monkeypatch):
     return log.history["loss"]
 
 
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="A test below is TensorFlow's.")
+@pytest.mark.backends("jax", "torch", reason="A test below is TensorFlow's.")
 @pytest.mark.skipif(not on_host(), reason="A GPU draws other initial weights.")
 def test_a_job_goes_on_after_an_interruption(folder, monkeypatch):
     (address,) = free_addresses(1)
@@ -125,7 +125,7 @@ def test_a_job_goes_on_after_an_interruption(folder, monkeypatch):
 
 
 @pytest.mark.traced
-@pytest.mark.skipif(BACKEND != "tensorflow", reason="A test above is theirs.")
+@pytest.mark.backends("tensorflow", reason="A test above is theirs.")
 def test_two_workers_of_tensorflow_train_as_one(folder, monkeypatch):
     cluster = {"worker": free_addresses(2)}
     configs = [

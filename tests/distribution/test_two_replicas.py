@@ -2,14 +2,11 @@
 
 import pathlib
 
-import keras
 import numpy as np
 import pytest
 from jobs import run_scripts
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="Replicas are TensorFlow's."
-)
+pytestmark = pytest.mark.backends("tensorflow", reason="Replicas are TensorFlow's.")
 
 
 @pytest.fixture(scope="module")

@@ -97,7 +97,7 @@ def routed():
     inputs = keras.Input((DIM,))
     gates = [
         # A single expert: nothing depends on what is drawn.
-        (1, dk.ReinforceGate(seed=0)),
+        (1, dk.baselines.ReinforceGate(seed=0)),
         # Means over the examples.
         (3, dk.TopKGate(2, weights_regularizer=dk.EntropyRegularizer(1.0))),
         (3, dk.SoftmaxGate(z_reg=0.1)),
@@ -108,7 +108,9 @@ def routed():
     ]
     penalty = keras.regularizers.L2(0.01)
     outputs = keras.layers.Dense(1, kernel_regularizer=penalty)(keras.layers.add(x))
-    model = dk.RoutedModel(inputs, outputs, consistency=0.5, outputs_are="values")
+    model = dk.baselines.RoutedModel(
+        inputs, outputs, consistency=0.5, outputs_are="values"
+    )
     model.compile(keras.optimizers.SGD(0.1), "mse")
     return model
 

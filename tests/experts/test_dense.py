@@ -10,7 +10,8 @@ from checks import assert_close, assert_equal, dtype_of
 from helpers import built, numbers, numpy, refusals, shares, spread, weight_gradients
 from keras import ops
 
-from dselectk_keras import DenseExperts, MoE, SoftmaxGate, SoftMoE
+from dselectk_keras import DenseExperts, MoE, SoftmaxGate
+from dselectk_keras.baselines import SoftMoE
 
 
 @pytest.mark.parametrize("shared_input", [True, False])

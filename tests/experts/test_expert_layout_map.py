@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras.distribution import DeviceMesh
 
-from dselectk_keras import expert_layout_map
+from dselectk_keras.experts import expert_layout_map
 
 
 @pytest.fixture

@@ -242,6 +242,24 @@ def test_frozen_experts_are_merged_as_others(per_example, moment):
     assert_close(found, bank.call_merged(x, weights, per_example))
 
 
+def test_partly_frozen_experts_are_merged_with_their_frozen_parts():
+    template = keras.Sequential([layers.Dense(5, "tanh"), layers.Dense(2)])
+    template.layers[0].trainable = False
+    bank, x = Experts(template, 3), numbers((4, 3))
+    bank(x)
+    assert len(bank.trainable_variables) == 3 * 2
+    bank.check_mergeable()
+    assert len(bank.parameters()) == 4
+    merged = bank.call_merged(x, ops.convert_to_tensor([0.0, 1.0, 0.0]))
+    assert_close(merged, bank.experts[1](x), rtol=1e-5, atol=1e-6)
+
+
+def test_seeds_of_copies_stay_those_of_all_backends():
+    bank = Experts(layers.Dropout(0.5, seed=2**31 - 1), 2)
+    seeds = [expert.seed for expert in bank.experts]
+    assert seeds == [2**31 - 1, 1_000_002]
+
+
 def bank(*arguments, quantized=False, frozen=False):
     made = built(Experts(*arguments), 4)
     for expert in made.experts if quantized else ():

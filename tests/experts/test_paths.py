@@ -15,9 +15,7 @@ from keras import layers
 
 import dselectk_keras as dk
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "torch", reason="Only torch needs paths to differ."
-)
+pytestmark = pytest.mark.backends("torch", reason="Only torch needs paths to differ.")
 X, Y = numbers((8, 3)), numbers((8, 2), seed=1)
 
 
@@ -33,7 +31,7 @@ def sequential():
 
 BANKS = {
     "dense": lambda: dk.DenseExperts(3, [4, 2]),
-    "tucker": lambda: dk.TuckerExperts(3, [2]),
+    "tucker": lambda: dk.baselines.TuckerExperts(3, [2]),
     "layer": lambda: dk.Experts(layers.Dense(2), 3),
     "built model": lambda: dk.Experts(functional(), 3),
     "unbuilt model": lambda: dk.Experts(sequential(), 3),

@@ -6,7 +6,8 @@ import pytest
 from checks import assert_equal
 from helpers import numbers, numpy
 
-from dselectk_keras import DenseExperts, MoE, TopKGate, TuckerExperts
+from dselectk_keras import DenseExperts, MoE, TopKGate
+from dselectk_keras.baselines import TuckerExperts
 
 X = numbers((8, 16))
 

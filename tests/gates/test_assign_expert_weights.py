@@ -28,12 +28,14 @@ SPARSE_WEIGHTS = {
     "top-k": partial(dk.TopKGate, 2, use_bias=True),
     "DSelect-k": partial(dk.DSelectKGate, 2),
     "normalized DSelect-k": partial(dk.DSelectKGate, 2, normalize=True),
-    "normalized selectors": partial(dk.SoftmaxSelectorGate, 3, normalize=True),
+    "normalized selectors": partial(
+        dk.baselines.SoftmaxSelectorGate, 3, normalize=True
+    ),
     "spare selectors": partial(dk.DSelectKGate, 4),
-    "softmax selectors": partial(dk.SoftmaxSelectorGate, 3),
-    "temperature": partial(dk.SoftmaxSelectorGate, 2, temperature=0.1),
+    "softmax selectors": partial(dk.baselines.SoftmaxSelectorGate, 3),
+    "temperature": partial(dk.baselines.SoftmaxSelectorGate, 2, temperature=0.1),
     "annealed": partial(
-        dk.SoftmaxSelectorGate, 2, temperature=dk.Ramp(1.0, 1e-16, end=1)
+        dk.baselines.SoftmaxSelectorGate, 2, temperature=dk.Ramp(1.0, 1e-16, end=1)
     ),
 }
 GATES = ANY_WEIGHTS | SPARSE_WEIGHTS
@@ -88,8 +90,8 @@ def test_the_balancing_bias_begins_anew(scores):
 def test_other_gates_with_logits_have_the_probabilities():
     for gate, wanted in [
         (dk.SwitchGate(), [0.4, 0, 0, 0, 0]),
-        (dk.STGumbelGate(), [1, 0, 0, 0, 0]),
-        (dk.ReinforceGate(), [1, 0, 0, 0, 0]),
+        (dk.baselines.STGumbelGate(), [1, 0, 0, 0, 0]),
+        (dk.baselines.ReinforceGate(), [1, 0, 0, 0, 0]),
     ]:
         gate.build((None, N))
         gate.assign_expert_weights(DENSE[0])
@@ -103,7 +105,7 @@ def test_slack_spreads_a_share_of_each_softmax(temperature):
         gate = started(ANY_WEIGHTS[name])
         gate.assign_expert_weights(SPARSE[0], slack=0.1)
         assert_close(gate.expert_weights(), wanted, rtol=1e-5)
-    gate = started(lambda: dk.SoftmaxSelectorGate(3, temperature))
+    gate = started(lambda: dk.baselines.SoftmaxSelectorGate(3, temperature))
     gate.assign_expert_weights(SPARSE[0], slack=0.1)
     assert_close(gate.selector_outputs(), 0.9 * np.eye(N)[[3, 0, 0]] + 0.02, rtol=1e-5)
     assert_close(gate.expert_weights(), wanted, rtol=1e-5)
@@ -139,13 +141,13 @@ test_weights_that_cannot_be_are_refused = refusals(
     (lambda: assign(DENSE[0], per_example=True), "without a bias cannot be assigned"),
     *(
         (partial(assign, make=make), "must be non-negative, sum to one", *NO_SIMPLEX)
-        for make in (dk.SoftmaxGate, partial(dk.SoftmaxSelectorGate, 2))
+        for make in (dk.SoftmaxGate, partial(dk.baselines.SoftmaxSelectorGate, 2))
     ),
     *(
         (assign, rf"pass ops.keep_largest\(weights, {k}\)", (DENSE[0], 0.0, make))
         for make, k in [
             (partial(dk.DSelectKGate, 2), 2),
-            (partial(dk.SoftmaxSelectorGate, 3), 3),
+            (partial(dk.baselines.SoftmaxSelectorGate, 3), 3),
         ]
     ),
     (assign, r"must have the shape \(5,\)\. Received", DENSE, DENSE[0, :4], 1.0),

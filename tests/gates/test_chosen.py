@@ -127,7 +127,7 @@ def test_dselect_k_says_how_far_it_is_from_a_decision():
 
 
 def test_other_gates_say_what_they_keep():
-    cold = dk.SoftmaxSelectorGate(2, temperature=1e-16, num_gates=3)
+    cold = dk.baselines.SoftmaxSelectorGate(2, temperature=1e-16, num_gates=3)
     for gate in (dk.TopKGate(2, num_gates=3), cold):
         assert_selects_what_it_weighs(spread(built(gate)))
 
@@ -199,20 +199,6 @@ def test_experts_that_were_set_or_that_may_be_random_do_not_warn(tmp_path):
     assert gates[1].get_config()["initial_choices"] == "random"
 
 
-def test_other_models_and_condensing_warn_of_random_experts():
-    moe = dk.MoE(dk.DenseExperts(4, [1]), dk.ChosenGate(2))
-    model = model_of(moe, 3)
-    model.compile("sgd", "mse")
-    with pytest.warns(UserWarning, match=r"drawn at random: .* `ChooseExperts\(\)`"):
-        model.fit(X, X[:, :1], verbose=0, callbacks=[dk.GateRecorder()])
-    model = model_of(dk.MoE(dk.DenseExperts(4, [1]), dk.ChosenGate(2)), 3)
-    dk.condense(model)
-    model.compile("sgd", "mse")
-    model.fit(X, X[:, :1], verbose=0)
-    with pytest.warns(UserWarning, match="'random' if random experts are meant"):
-        dk.condense(model)
-
-
 test_what_cannot_be_chosen_is_refused = refusals(
     (chosen, "numbers below 3", ([0, 3], 3)),
     (dk.ChosenGate, "`initial_choices` must be one of 'random'", (2, "any")),
@@ -222,5 +208,21 @@ test_what_cannot_be_chosen_is_refused = refusals(
     (
         built(dk.TopKGate(2), features=2).chosen_experts,
         "Only a static gate that is built has chosen",
+    ),
+    (built(dk.ChosenGate(2)).choose, r"`choices` must be at most 4\.", ([5, 1],)),
+    (built(dk.ChosenGate(2)).choose, "`choices` must be an integer >= -1", ([-2, 1],)),
+    (built(dk.ChosenGate(2)).choose, "must be an integer .*choices=2.7", ([2.7, 1],)),
+    *(
+        (built(dk.ChosenGate(2)).choose, r"must have the shape \(2,\), a num", given)
+        for given in (([3],), ([3, 1, 2],), ([[3, 1]],), ([3, 1], [0.0]))
+    ),
+    (built(dk.ChosenGate(2)).choose, "must be finite", ([3, 1], [0.0, np.nan])),
+    *(
+        (gate.choose, "that is built and has `choices`, such as", ([1, 2],))
+        for gate in (
+            dk.ChosenGate(2),
+            built(dk.SoftmaxGate()),
+            built(dk.DSelectKGate(2), features=3),
+        )
     ),
 )

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal, dtype_of
-from gate_cases import all_cases, case_named
+from gate_cases import all_cases, case_named, router_inputs
 from helpers import dtype_policy, floatx, numbers, numpy, spread, weight_gradients
 from jobs import run_python
 from keras import ops
@@ -89,7 +89,7 @@ def build(gate, look, num_experts=5):
 @pytest.mark.parametrize(("num_gates", "num_experts"), [(None, 4), (3, 5)])
 def test_weights_lie_on_the_simplex_in_float32(case, look, num_gates, num_experts):
     gate = build(case.make(num_gates=num_gates, dtype="float16"), look, num_experts)
-    weights = gate.expert_weights(RouterInputs(**seen(look, num_experts)))
+    weights = gate.expert_weights(router_inputs(**seen(look, num_experts)))
     shape = (*[BATCH] * bool(look), *[3] * (num_gates is not None), num_experts)
     assert weights.shape == shape
     assert dtype_of(weights) == "float32"
@@ -125,7 +125,7 @@ def assert_mixes(gate, look, num_gates, trailing):
     # One tensor of scalar experts is refused.
     forms = (listed, stacked) if trailing else (listed,)
     outputs = [numpy(gate(experts, **seen(look))) for experts in forms]
-    weights = numpy(gate.expert_weights(RouterInputs(**seen(look))))
+    weights = numpy(gate.expert_weights(router_inputs(**seen(look))))
     rows = "b" if look else ""
     gates = "" if num_gates is None else "g"
     wanted = np.einsum(f"{rows}{gates}n,bn...->b{gates}...", weights, stacked)
@@ -284,7 +284,7 @@ def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
     gate = build(case.make(num_gates=num_gates), look)
     # Examples that all keep the same experts.
     inputs = {name: np.repeat(x[:1], MANY, axis=0) for name, x in seen(look).items()}
-    weights = numpy(gate.expert_weights(RouterInputs(**inputs)))
+    weights = numpy(gate.expert_weights(router_inputs(**inputs)))
     gradients = trained_gradients(gate, experts_of(batch=MANY), inputs, training=False)
     for name, found in gradients.items():
         if name.startswith(case.training_only):
@@ -305,9 +305,9 @@ def test_no_gradient_comes_from_noise_or_dropped_experts_at_inference(
 )
 def test_nan_in_an_example_shows_in_its_weights_alone(name):
     gate, inputs = build(case_named(name).make(), "x"), seen("x")
-    wanted = numpy(gate.expert_weights(RouterInputs(**inputs)))
+    wanted = numpy(gate.expert_weights(router_inputs(**inputs)))
     inputs["routing_inputs"][1] = np.nan
-    found = numpy(gate.expert_weights(RouterInputs(**inputs)))
+    found = numpy(gate.expert_weights(router_inputs(**inputs)))
     assert np.isnan(found[1]).any()
     assert_equal(found[[0, 2, 3]], wanted[[0, 2, 3]])
 
@@ -324,7 +324,7 @@ def test_penalties_come_in_order_and_in_training_only(case, look, num_gates):
         gate(experts, **inputs, training=training)
         assert gate.losses == []
     assert int(gate.step) == 0
-    penalties = gate.report(RouterInputs(**inputs))["penalties"]
+    penalties = gate.report(router_inputs(**inputs))["penalties"]
     assert list(penalties) == list(case.penalties)
     for step in (1, 2):
         gate(experts, **inputs, training=True)
@@ -339,7 +339,7 @@ def test_the_report_has_the_penalties_of_the_present_step(case, look):
         return  # Without noise, the penalties are others.
     for _ in range(2):
         gate(experts_of(), **seen(look), training=True)
-        wanted = gate.report(RouterInputs(**seen(look)))["penalties"].values()
+        wanted = gate.report(router_inputs(**seen(look)))["penalties"].values()
         assert_equal(gate.losses, wanted)
 
 
@@ -376,7 +376,7 @@ def test_the_weights_regularizer_sees_the_weights_of_the_batch(look, num_gates):
     gate = dk.SoftmaxGate(weights_regularizer=importance, num_gates=num_gates)
     build(gate, look)
     gate(experts_of(), **seen(look), training=True)
-    weights = numpy(gate.expert_weights(RouterInputs(**seen(look))))
+    weights = numpy(gate.expert_weights(router_inputs(**seen(look))))
     total = weights.sum(axis=0) if look else weights
     variation = total.std(axis=-1) / total.mean(axis=-1)
     assert_close(gate.losses, [0.5 * variation.sum()], rtol=1e-4)
@@ -410,10 +410,10 @@ def test_a_record_has_what_each_call_computes(case, look, num_gates):
     assert call.own is None
     assert_equal((call.experts, call.mixture), (experts, mixture))
     report = gate.report(call.routing)
-    wanted = gate.report(RouterInputs(**seen(look)))
+    wanted = gate.report(router_inputs(**seen(look)))
     keras.tree.assert_same_structure(report, wanted)
     assert_equal(*map(keras.tree.flatten, (report, wanted)))
-    assert_equal(report["weights"], gate.expert_weights(RouterInputs(**seen(look))))
+    assert_equal(report["weights"], gate.expert_weights(router_inputs(**seen(look))))
     assert (gate.losses, int(gate.step)) == ([], 0)
     for _ in range(2):
         with recording(calls.append):
@@ -430,8 +430,8 @@ def test_weights_draws_and_penalties_are_the_same_in_half_precision(case, look):
     def found(dtype=None, seed=1):
         settings = {"num_gates": None if look else 3, "expert_dropout": 0.4}
         gate = build(case.make(seed=seed, dtype=dtype, **settings), look)
-        weights = gate.route(RouterInputs(**seen(look)), training=True).weights
-        plain = gate.expert_weights(RouterInputs(**seen(look)))
+        weights = gate.route(router_inputs(**seen(look)), training=True).weights
+        plain = gate.expert_weights(router_inputs(**seen(look)))
         values = [weights, plain, *gate.losses]
         assert {*map(dtype_of, values)} == {"float32"}
         return [*map(numpy, values)]
@@ -447,7 +447,7 @@ def test_weights_draws_and_penalties_are_the_same_in_half_precision(case, look):
 
 @every_case_and_look
 def test_training_drops_experts(case, look):
-    rate, inputs = 0.4, RouterInputs(**seen(look, batch=MANY))
+    rate, inputs = 0.4, router_inputs(**seen(look, batch=MANY))
     gate = case.make(expert_dropout=rate, num_gates=None if look else MANY)
     build(gate, look)
     found = numpy(gate.route(inputs, training=True).weights)
@@ -606,11 +606,11 @@ def test_routing_that_was_drawn_is_part_of_the_weights(tmp_path):
         return keras.Model([inputs, ids], layer(inputs, ids))
 
     x = [numbers((40, 3)), np.arange(40, dtype="int32")[:, None]]
-    saved, fresh = model(dk.HashGate()), model(dk.HashGate())
+    saved, fresh = model(dk.baselines.HashGate()), model(dk.baselines.HashGate())
     assert (numpy(saved(x)) != numpy(fresh(x))).any()
     saved.save_weights(tmp_path / "gate.weights.h5")
     # Also where the file has another salt than was given.
-    for each in (fresh, model(dk.HashGate(salt=3))):
+    for each in (fresh, model(dk.baselines.HashGate(salt=3))):
         each.load_weights(tmp_path / "gate.weights.h5")
         assert_equal(each(x), saved(x))
 
@@ -679,7 +679,7 @@ def all_gates(per_example, num_gates=None, **kwargs):
                 gate = case.make(num_gates=num_gates, name=name, **kwargs)
                 outputs.append(keras.layers.Flatten()(gate(experts, **looks[look])))
     # REINFORCE learns in a `RoutedModel` only.
-    return dk.RoutedModel(inputs, keras.layers.Concatenate()(outputs))
+    return dk.baselines.RoutedModel(inputs, keras.layers.Concatenate()(outputs))
 
 
 def gates_of(model):

@@ -13,6 +13,7 @@ from dselectk_keras import DenseExperts
 from dselectk_keras.gates._dispatch import (
     _num_slots,
     block_slots,
+    blocks_for,
     choices_of,
     dispatch,
     even_slots,
@@ -79,23 +80,24 @@ def test_choices_have_their_weights_and_whether_they_are_all():
 def test_blocks_are_of_the_experts_that_need_them():
     used = np.eye(3, dtype="float32")[[2, 0, 2, 2, 2]]
     choices = choices_of(used, 1)
-    slots = block_slots(choices, 2)
-    # Of 5 // 2 + 3 blocks expert 0 needs one, expert 1 none and expert 2 two.
-    assert_equal(slots.owners, [0, 2, 2, 2, 2])
+    slots = block_slots(choices, 2, 4)
+    # Of four blocks expert 0 needs one, expert 1 none and expert 2 two.
+    assert_equal(slots.owners, [0, 2, 2, 2])
     examples, found = table_of(choices, slots)
-    assert examples.tolist() == [1, -1, 0, 2, 3, 4, -1, -1, -1, -1]
+    assert examples.tolist() == [1, -1, 0, 2, 3, 4, -1, -1]
     assert found == {(0, 2): 0, (1, 0): 1, (2, 2): 2, (3, 2): 3, (4, 2): 4}
 
 
 def test_there_are_blocks_for_every_load():
     rng = np.random.default_rng(0)
-    for size in (1, 2, 3, 7):
+    for rows in (0.1, 2, 9, 50):
+        size, number = blocks_for(11, 5, 2, rows)
         for skew in (0.1, 1, 10):
             used = np.zeros((11, 5), "float32")
             for row, share in zip(used, rng.dirichlet([skew] * 5, 11), strict=True):
                 row[np.argsort(-share)[: rng.integers(3)]] = 1
             choices = choices_of(used, 2)
-            slots = block_slots(choices, size)
+            slots = block_slots(choices, size, number)
             _, found = table_of(choices, slots)
             assert {*found} == {*map(tuple, np.argwhere(used).tolist())}
             assert all(example == row for (row, _), example in found.items())
@@ -103,6 +105,25 @@ def test_there_are_blocks_for_every_load():
             owners = numpy(slots.owners)[places // size]
             made = numpy(choices.made)
             assert_equal(owners[made], numpy(choices.experts)[made])
+
+
+@pytest.mark.parametrize(
+    ("count", "n", "chosen", "rows", "wanted"),
+    [
+        # An even share is 128, and the root of 128 * 444 is 238.4.
+        (1024, 64, 8, 444, (238, (8192 + 64 * 237) // 238)),
+        (1024, 64, 8, 67, (93, (8192 + 64 * 92) // 93)),
+        (5, 2, 1, 1.6, (2, 3)),  # Loads of 3 and 2 need three blocks.
+        (3, 2, 1, 99, (3, 2)),  # An expert has three examples at most.
+        (1, 64, 2, 444, (1, 2)),
+        (2, 64, 1, 444, (2, 2)),  # Both experts may have one.
+        (0, 4, 2, 444, (1, 1)),
+    ],
+)
+def test_the_best_blocks(count, n, chosen, rows, wanted):
+    assert blocks_for(count, n, chosen, rows) == wanted
+    count = ops.convert_to_tensor(count, "int32")
+    assert tuple(int(each) for each in blocks_for(count, n, chosen, rows)) == wanted
 
 
 @pytest.mark.parametrize(

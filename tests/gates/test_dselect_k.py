@@ -223,7 +223,7 @@ def test_assigned_codes_make_the_weights_sum_to_one(num_experts, per_example):
     assert gate.report(*inputs)["penalties"] == {}
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX prints programs.")
+@pytest.mark.backends("jax", reason="JAX prints programs.")
 def test_codes_get_their_owners_without_a_product_whose_factors_a_gpu_rounds():
     import jax
 
@@ -353,6 +353,36 @@ def test_set_weights_takes_the_list_of_the_release(per_example, entropy_reg, cal
     assert step.dtype == keras.backend.standardize_dtype("int")
 
 
+def test_a_gate_that_has_decided_is_soft_with_the_list_of_the_release():
+    gate, new = built(4, 2), built(4, 2)
+    gate.assign_expert_weights([0.5, 0.5, 0.0, 0.0])
+    gate.decide()
+    new.assign_expert_weights([0.0, 0.0, 0.5, 0.5], slack=0.5)
+    gate.set_weights(new.get_weights()[:2])
+    assert not gate.has_decided
+    assert_equal(gate.expert_weights(), new.expert_weights())
+    gate = built(4, 2, per_example=True)
+    gate.decide_between(0, 1)
+    gate.step.assign(1)
+    assert gate.has_decided
+    gate.set_weights(gate.get_weights()[:4])
+    assert not gate.has_decided
+    # The whole list decides.
+    gate.decide_between(0, 1)
+    gate.set_weights(gate.get_weights())
+    assert gate.has_decided
+
+
+PER_EXAMPLE = built(4, 2, per_example=True)
+test_a_decision_that_cannot_be_is_refused = refusals(
+    (PER_EXAMPLE.decide_between, "`end` must be an integer >= 5", (5, 2)),
+    (PER_EXAMPLE.decide_between, "`begin` must be an integer >= 0", (-1, 2)),
+    (PER_EXAMPLE.decide_between, "`begin` must be an integer >= 0", (0.5, 2)),
+    *(
+        (gate.decide_between, "Only a per-example gate that is built", (1, 2))
+        for gate in (built(4, 2), dk.DSelectKGate(2))
+    ),
+)
 test_a_list_of_another_length_is_refused = refusals(
     (lambda count: built(4, weights=[np.zeros(())] * count), "weight", 1, 4)
 )

@@ -2,7 +2,7 @@
 
 import keras
 import pytest
-from helpers import numbers, numpy
+from helpers import built, numbers, numpy
 from keras import ops
 
 from dselectk_keras import Ramp, SoftmaxGate
@@ -49,3 +49,50 @@ def test_what_is_no_shape_is_refused_by_name(shapes):
     name = "routing_inputs_shape" if len(shapes) > 1 else "experts_shape"
     with pytest.raises(ValueError, match=f"`{name}` must be a shape.*{name}="):
         SoftmaxGate().build(*shapes)
+
+
+class Own(HeatedGate):
+    """A gate that returns what a function makes of its weights."""
+
+    def __init__(self, change, **kwargs):
+        super().__init__(**kwargs)
+        self.change = change
+
+    def compute_weights(self, inputs, training, step):
+        return self.change(super().compute_weights(inputs, training, step))
+
+
+@pytest.mark.parametrize("features", [None, 3])
+@pytest.mark.parametrize(
+    ("change", "received"),
+    [
+        (lambda routing: routing.weights, ""),
+        (lambda routing: Routing(routing.weights[..., :2]), r"weights of shape \("),
+        (lambda routing: Routing(routing.weights[0]), r"weights of shape \("),
+        (lambda routing: Routing(routing.weights[None]), r"weights of shape \("),
+    ],
+    ids=["tensor", "experts", "few axes", "many axes"],
+)
+def test_what_is_no_routing_of_the_gate_is_refused(change, received, features):
+    gate = built(Own(change, num_gates=2), 3, features)
+    axes = r"\(2, 3\)" if features is None else r"\(batch, 2, 3\)"
+    text = rf"Own.compute_weights must .* shape {axes}. Received: {received}"
+    x = None if features is None else numbers((5, 3))
+    for use in (gate.route, gate.report, gate.expert_weights):
+        with pytest.raises(ValueError, match=text):
+            use(x)
+
+
+def test_negative_weights_are_refused_where_a_user_reads_them():
+    gate = built(Own(lambda routing: Routing(-routing.weights)), 2)
+    with pytest.raises(ValueError, match=r"that are not negative\. Received: -0\.5"):
+        gate.expert_weights()
+
+
+def test_experts_in_the_place_of_routing_inputs_are_refused():
+    x, experts = numbers((5, 3)), numbers((5, 4, 2))
+    for second in (experts, [experts[:, i] for i in range(4)]):
+        with pytest.raises(
+            ValueError, match=r"come first, gate\(experts, routing_inputs"
+        ):
+            SoftmaxGate()(x, second)

@@ -5,7 +5,7 @@ from checks import assert_close, assert_equal
 from helpers import built, numbers, numpy, refusals, softmax, spread, weight_gradients
 from keras import ops
 
-from dselectk_keras import SoftmaxGate, TopKGate
+from dselectk_keras import DSelectKGate, SoftmaxGate, TopKGate
 from dselectk_keras.gates.logits import Logits
 
 
@@ -133,6 +133,44 @@ def test_the_same_inputs_for_each_gate_are_the_inputs_for_all():
     gate, x = built(SoftmaxGate(num_gates=3), 2, 4), numbers((5, 4))
     found, wanted = map(gate.expert_weights, (np.stack([x] * 3, axis=1), x))
     assert_close(found, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("routing_dim", [None, 16])
+def test_each_gate_is_drawn_as_a_single_gate_is(routing_dim):
+    def draw(offset, *shape):
+        return numpy(keras.initializers.GlorotUniform(seed=3 + offset)(shape))
+
+    start = keras.initializers.GlorotUniform(seed=3)
+    gates = SoftmaxGate(start, use_bias=True, num_gates=4)
+    gates.build((None, 8), routing_dim and (None, routing_dim))
+    found, *bias = map(numpy, gates.trainable_weights)
+    if routing_dim is None:
+        wanted = np.stack([draw(i, 8) for i in range(4)])
+    else:
+        # A fan of the kernel of all gates, (16, 32), would be larger.
+        wanted = np.concatenate([draw(i, 16, 8) for i in range(4)], axis=1)
+        assert_equal(bias, [np.concatenate([draw(4 + i, 8) for i in range(4)])])
+    assert_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["RandomUniform", "RandomNormal", "TruncatedNormal"])
+def test_numbers_that_do_not_depend_on_the_shape_are_drawn_at_once(name):
+    start = getattr(keras.initializers, name)(seed=3)
+    gates = SoftmaxGate(start, num_gates=4)
+    gates.build((None, 8), (None, 16))
+    assert_equal(gates.trainable_weights[0], numpy(start((16, 32))))
+
+
+def test_a_function_of_the_gate_itself_draws_all_gates_at_once():
+    shapes = []
+
+    class Gate(DSelectKGate):
+        def _draw_bits(self, shape, dtype=None):
+            shapes.append(tuple(shape))
+            return super()._draw_bits(shape, dtype)
+
+    Gate(2, num_gates=3).build((None, 8), (None, 5))
+    assert shapes == [(5, 18), (18,)]
 
 
 THREE = built(SoftmaxGate(num_gates=3), 2, 4)

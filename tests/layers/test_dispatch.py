@@ -20,7 +20,7 @@ GATES = {
     "top-k": lambda: dk.TopKGate(2, kernel_initializer="glorot_uniform"),
     "noisy top-k": lambda: dk.TopKGate(1, noise=True, seed=0),
     "switch": lambda: dk.SwitchGate(kernel_initializer="glorot_uniform"),
-    "drawn": lambda: dk.STGumbelGate(seed=0),
+    "drawn": lambda: dk.baselines.STGumbelGate(seed=0),
 }
 
 
@@ -100,6 +100,7 @@ def routed(dispatch):
 
 def test_experts_have_even_slots_if_these_are_enough_and_else_blocks(monkeypatch):
     slots_of, model, seen = dk.DenseExperts.call_slots, routed(True), []
+    monkeypatch.setitem(_dispatch.ROWS_PER_COPY, "cpu", 1)
 
     def call_slots(self, inputs, owners=None):
         seen.append((len(inputs), 16 if owners is None else len(owners)))
@@ -109,8 +110,9 @@ def test_experts_have_even_slots_if_these_are_enough_and_else_blocks(monkeypatch
     for load in (5, 6, 7, 64):
         model.layers[-1](numbers((64, DIM)), chosen_by(load))
     exact = keras.backend.backend() == "torch"
-    # An even share is 4. A block has 2 slots, and 64 / 2 + 16 are enough for any load.
-    assert seen == [((5 if exact else 6) * 16, 16), (96, 16), (96, 48), (96, 48)]
+    # An even share is 4, and 6 are 1.5 times as many. A block has 2 slots, and
+    # (64 + 16) / 2 blocks are enough for any load.
+    assert seen == [((5 if exact else 6) * 16, 16), (96, 16), (80, 40), (80, 40)]
 
 
 @pytest.fixture
@@ -185,6 +187,7 @@ def test_an_empty_batch_has_an_empty_mixture(dispatch):
     _, sparse = pair(GATES["top-k"], tasks=3, dispatch=dispatch)
     for training in (False, True):
         assert tuple(sparse(X[:0], training=training).shape) == (0, 3, 4)
+        assert dispatch is True or int(sparse.num_dropped) == 0
 
 
 @pytest.mark.parametrize("dispatch", [True, 1.0])
@@ -239,7 +242,7 @@ def test_sequences_of_unknown_length_are_dispatched_whole(dispatch):
         moe = dk.MoE(dk.DenseExperts(8, [128]), dk.SwitchGate(), True, pool, choice)
         model = keras.Model(inputs, moe(keras.layers.Dense(128)(inputs)))
         assert model.output_shape == (None, None, 128)
-        assert moe._dispatches == bool(choice)
+        assert moe.dispatches == bool(choice)
         model.compile(keras.optimizers.SGD(0.1), "mse")
         for length in (5, 3):
             model.train_on_batch(x[:, :length], y[:, :length])
@@ -280,7 +283,7 @@ def test_a_mask_without_padding_leaves_the_capacity_as_it_is():
 def dispatches(bank, gate, dispatch="auto"):
     layer = dk.MoE(bank, gate, per_example=True, dispatch=dispatch)
     layer.build((None, 64))
-    return layer._dispatches
+    return layer.dispatches
 
 
 class Kernels(dk.experts.ExpertBank):
@@ -318,7 +321,7 @@ def test_auto_evaluates_all_experts_of_a_bank_whose_widths_are_not_known(bank):
     for layer in layers:
         layer.build(X.shape)
         layer.set_weights(layers[0].get_weights())
-    assert [layer._dispatches for layer in layers] == [False, True]
+    assert [layer.dispatches for layer in layers] == [False, True]
     assert_close(layers[1](X), layers[0](X), atol=1e-5)
 
 
@@ -343,25 +346,33 @@ def test_auto_dispatches_where_it_pays():
         assert not dispatches(bank, gate), (bank.get_config(), gate.get_config())
 
 
+def limit(monkeypatch, on_cpu):
+    """Make 32 examples enough on a GPU, or 56 in half precision."""
+    monkeypatch.setattr(moe, "is_on_cpu", lambda _: on_cpu)
+    # For 31, 32, 55 and 56 examples, blocks have 4, 4, 5 and 5 slots. The 21, 22, 28
+    # and 28 blocks, with copies, leave 122, 124, 244 and 252 of all experts' rows.
+    monkeypatch.setattr(_dispatch, "ROWS_PER_COPY", {"gpu": 2, "torch": 2})
+    monkeypatch.setitem(_dispatch.ROWS_PER_COPY, "cpu", 32)
+    on_torch, each = keras.backend.backend() == "torch", 64 * 256 + 256
+    least = {"torch" if on_torch else "float32": 123 * each, "bfloat16": 246 * each}
+    monkeypatch.setattr(moe, "MIN_ON_GPU", least)
+
+
 @pytest.mark.parametrize("dispatch", ["auto", True])
 @pytest.mark.parametrize(
     ("dtype", "on_cpu", "size", "pays"),
     [
-        ("float32", False, 2, False),
-        ("float32", False, 3, True),
-        ("bfloat16", False, 5, False),
-        ("bfloat16", False, 6, True),
+        ("float32", False, 31, False),
+        ("float32", False, 32, True),
+        ("bfloat16", False, 55, False),
+        ("bfloat16", False, 56, True),
         ("float32", True, 2, True),
     ],
 )
 def test_on_a_gpu_auto_dispatches_large_batches(
     monkeypatch, dispatch, dtype, on_cpu, size, pays
 ):
-    monkeypatch.setattr(moe, "is_on_cpu", lambda _: on_cpu)
-    # The parameters are the multiplications for an example, and biases.
-    least, number = moe.MIN_ON_GPU, 8 * (64 * 256 + 256)
-    scaled = {key: each / 1e10 * number for key, each in least.items()}
-    monkeypatch.setattr(moe, "MIN_ON_GPU", scaled)
+    limit(monkeypatch, on_cpu)
     with dtype_policy(f"mixed_{dtype}" if dtype != "float32" else dtype):
         layer = dk.MoE(dk.DenseExperts(8, [256]), dk.TopKGate(2), True, None, dispatch)
     seen = []
@@ -370,7 +381,28 @@ def test_on_a_gpu_auto_dispatches_large_batches(
     assert (seen[0].experts is None) == (pays or dispatch is True)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX has `vmap`.")
+@pytest.mark.traced
+@pytest.mark.backends("tensorflow", reason="Others know all sizes.")
+@pytest.mark.parametrize("with_xla", [False, True])
+def test_auto_decides_by_the_batch_of_a_step(monkeypatch, with_xla):
+    import tensorflow as tf
+
+    limit(monkeypatch, on_cpu=False)
+    layer = dk.MoE(dk.DenseExperts(8, [256]), dk.TopKGate(2), True)
+    layer.build((None, 64))
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 64))], jit_compile=with_xla)
+    def call(x):
+        return layer(x), layer._pays(x)
+
+    for size, pays in ((31, False), (32, True), (1, False)):
+        outputs, found = call(x := numbers((size, 64)))
+        assert bool(found) == pays
+        mixture = np.einsum("bn,bnd->bd", layer.expert_weights(x), layer.experts(x))
+        assert_close(outputs, mixture, atol=1e-5)
+
+
+@pytest.mark.backends("jax", reason="Only JAX has `vmap`.")
 def test_copies_that_are_computed_at_once_evaluate_one_branch():
     import jax
 

@@ -11,8 +11,6 @@ from keras import ops
 
 from dselectk_keras import (
     CGC,
-    AttentiveGate,
-    AttentiveMoE,
     ChosenGate,
     DenseExperts,
     DSelectKGate,
@@ -22,8 +20,10 @@ from dselectk_keras import (
     SmearExperts,
     SoftmaxGate,
     TopKGate,
+    plots,
 )
 from dselectk_keras._keras import mask_of
+from dselectk_keras.baselines import AttentiveGate, AttentiveMoE
 
 
 @pytest.mark.parametrize("shape", [5, None, (), "abc", (None, 0), [(None, 3)]])
@@ -151,7 +151,7 @@ def test_a_mask_is_passed_on_where_the_outputs_have_its_axes(layer, passes):
     assert layer.compute_mask(masked) is None
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="Others count once.")
+@pytest.mark.backends("torch", reason="Others count once.")
 @pytest.mark.parametrize("gate", [DSelectKGate(2), TopKGate(2, noise=True, seed=0)])
 def test_a_gate_in_a_rematerialized_layer_counts_and_draws_once(gate):
     def trained(mode):
@@ -169,6 +169,25 @@ def test_a_gate_in_a_rematerialized_layer_counts_and_draws_once(gate):
         warnings.simplefilter("always")
         assert_close(trained("full"), wanted, rtol=1e-5, atol=1e-6)
     assert any("leaves out layers with gates" in str(each.message) for each in caught)
+
+
+@pytest.mark.backends("torch", reason="Others count once.")
+@pytest.mark.filterwarnings("ignore:On torch, a `keras.RematScope` leaves out")
+def test_a_model_that_is_rematerialized_with_its_gates_cannot_be_trained():
+    with keras.RematScope(mode="full"):
+        layer = MoE(DenseExperts(4, [2]), DSelectKGate(2))
+        model = model_of(layer, 3)
+    x, y = numbers((4, 3)), numbers((4, 2))
+    assert model.predict(x, verbose=0).shape == (4, 2)
+    model.compile("sgd", "mse")
+    with pytest.raises(RuntimeError, match=r"again in the backward .* outside of the"):
+        model.fit(x, y, verbose=0)
+
+
+def test_the_weights_that_a_layer_tells_can_be_drawn():
+    layer = MMoE(DenseExperts(4, [2]), SoftmaxGate(), 3)
+    layer(numbers((2, 5)))
+    assert plots.plot_expert_heatmap(layer.expert_weights()).axes
 
 
 class Cell(keras.layers.Layer):

@@ -46,7 +46,7 @@ def test_a_number_of_tasks_of_numpy_is_a_number(kind):
     assert type(layer.get_config()["tasks"]) is int
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Others slice in place.")
+@pytest.mark.backends("jax", reason="Others slice in place.")
 def test_the_gradient_of_many_outputs_adds_no_whole_tensors():
     import jax
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
-from helpers import differentiated, numbers, numpy
+from helpers import differentiated, numbers, numpy, weight_gradients
 from keras import layers, ops
 
 import dselectk_keras as dk
@@ -24,7 +24,7 @@ GATES = {
     "top-k": partial(dk.TopKGate, 2, z_reg=0.3),
     "switch": dk.SwitchGate,
     "dselect-k": partial(dk.DSelectKGate, 2, entropy_reg=0.3, reduction="mean"),
-    "attentive": partial(dk.AttentiveGate, 4),
+    "attentive": partial(dk.baselines.AttentiveGate, 4),
 }
 ROUTING = {"tokens": lambda: None, "sequences": layers.GlobalAveragePooling1D}
 
@@ -73,7 +73,7 @@ def assert_padding_is_not_read(layer):
 def test_padding_is_not_read(gate, regularizer, routing):
     made = GATES[gate](weights_regularizer=REGULARIZERS[regularizer]())
     network, bank = ROUTING[routing](), dk.DenseExperts(3, [4, 3], ["tanh", None])
-    make = dk.AttentiveMoE if gate == "attentive" else dk.MoE
+    make = dk.baselines.AttentiveMoE if gate == "attentive" else dk.MoE
     layer = make(bank, made, per_example=True, routing_network=network)
     assert_padding_is_not_read(layer)
 
@@ -87,7 +87,9 @@ def test_merging_and_static_gates_do_not_read_padding(per_example):
 
 def test_an_attentive_gate_that_chooses_once_per_sequence_does_not_read_padding():
     bank, pool = dk.DenseExperts(3, [4, 3]), layers.GlobalAveragePooling1D()
-    layer = dk.AttentiveMoE(bank, dk.AttentiveGate(4), True, routing_network=pool)
+    layer = dk.baselines.AttentiveMoE(
+        bank, dk.baselines.AttentiveGate(4), True, routing_network=pool
+    )
     filled = [np.where(MASK[..., None], X, np.float32(value)) for value in (0, 37)]
     assert_equal(*(numpy(layer(x, mask=MASK))[MASK] for x in filled))
 
@@ -129,6 +131,57 @@ def test_a_mask_of_the_routing_inputs_alone_leaves_padding_out(pools, compiled):
     left_out = np.repeat(~MASK.any(axis=1)[:, None], 4, 1) if pools else ~MASK
     assert_equal(y[left_out], 0.0)
     assert (y[~left_out] != 0).any(axis=-1).all()
+
+
+def test_a_mask_of_examples_is_one_of_all_their_tokens():
+    kept, results = np.array([True, False, True]), []
+    bank, gate = dk.DenseExperts(3, [3]), partial(dk.SwitchGate, "random_normal")
+    whole = np.where(kept[:, None, None], X, np.float32(37.0))
+    tokens = np.repeat(kept[:, None], 4, axis=1)
+    for x, mask in ((X[kept], None), (whole, tokens), (whole, kept)):
+        layer = dk.MoE(bank, gate(z_reg=0.3), per_example=True, dispatch=1.0)
+        layer.build(x.shape)
+        if results:
+            layer.set_weights(results[0][0].get_weights())
+        results.append((layer, x, mask))
+    for layer, x, mask in results:
+        y = numpy(layer(x, mask=mask, training=True))
+        layer.y = y if mask is None else y[kept]
+    wanted, *others = (each[0] for each in results)
+    assert int(wanted.num_dropped) > 0
+    assert_equal(layer.compute_mask(X, kept), tokens)
+    for layer in others:
+        assert_close(layer.y, wanted.y, rtol=1e-5)
+        assert_close(layer.losses, wanted.losses, rtol=1e-5)
+        assert int(layer.num_dropped) == int(wanted.num_dropped)
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_routing_inputs_of_positions_that_do_not_count_are_not_read(rank):
+    mask, own = MASK if rank == 2 else MASK.any(axis=1), numbers((3, 4, 2), seed=5)
+    layer = dk.MoE(dk.DenseExperts(3, [3]), dk.SoftmaxGate(z_reg=0.3), True)
+    layer.build(X.shape, own.shape)
+    padding = np.broadcast_to(~mask.reshape(3, -1, 1), own.shape)
+    found = []
+    for spoiled in (0.0, np.nan):
+        v = np.where(padding, np.float32(spoiled), own)
+
+        def compute(v=v):
+            y = layer(X, v, mask=mask, training=True)
+            return ops.sum(y * y) + sum(layer.losses)
+
+        found.append(weight_gradients(layer, compute))
+    assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_sequence_whose_inputs_are_padding_has_no_part_in_the_gate():
+    layer = dk.MoE(dk.DenseExperts(3, [3]), dk.SoftmaxGate(z_reg=0.3), True)
+    v = numbers((3, 2), seed=5)
+    y = numpy(layer(X, v, mask=MASK, training=True))
+    losses = list(layer.losses)
+    layer(X[:2], v[:2], mask=MASK[:2], training=True)
+    assert_close(losses, layer.losses, rtol=1e-5)
+    assert_equal(y[2], 0.0)
 
 
 class Flat(layers.Flatten):

@@ -66,13 +66,13 @@ def every_combination():
     above = dk.DenseExperts(3, [2], shared_input=False)
     levels = dk.CGC(above, dk.SoftmaxGate(), ["a", "b"], 2, "by_gate", name="levels")
     outputs["levels"] = levels(below((x, v)))
-    apart = dk.L2Constrained(
-        dk.TuckerExperts(2, [3, 2], (2, 2, 1)), dk.Ramp(0.1, 1.0, end=9)
+    apart = dk.baselines.L2Constrained(
+        dk.baselines.TuckerExperts(2, [3, 2], (2, 2, 1)), dk.Ramp(0.1, 1.0, end=9)
     )
-    outputs["stitched"] = dk.CrossStitch(name="stitched")(apart(x))
+    outputs["stitched"] = dk.baselines.CrossStitch(name="stitched")(apart(x))
     for make, gate in (
-        (dk.AttentiveMoE, dk.AttentiveGate(4, num_gates=2)),
-        (dk.MoE, dk.ReinforceGate(seed=1, num_gates=2)),
+        (dk.baselines.AttentiveMoE, dk.baselines.AttentiveGate(4, num_gates=2)),
+        (dk.MoE, dk.baselines.ReinforceGate(seed=1, num_gates=2)),
     ):
         name, network = type(gate).__name__, keras.layers.Dense(4, "tanh")
         settings = {"routing_network": network, "name": name}
@@ -80,8 +80,10 @@ def every_combination():
     router = dk.SoftmaxGate(normalize=True, num_gates=2, expert_dropout=0.1, seed=1)
     outputs["smear"] = dk.SmearExperts(BANKS["dense"](), router, name="smear")((x, v))
     tokens = keras.layers.RepeatVector(2)(v)
-    outputs["soft"] = dk.SoftMoE(BANKS["dense"](), num_slots=2, name="soft")(tokens)
-    return dk.RoutedModel({"x": x, "v": v}, outputs)
+    outputs["soft"] = dk.baselines.SoftMoE(BANKS["dense"](), num_slots=2, name="soft")(
+        tokens
+    )
+    return dk.baselines.RoutedModel({"x": x, "v": v}, outputs)
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +125,7 @@ def test_a_file_with_too_many_experts_is_refused_before_memory_is_taken(tmp_path
         keras.saving.load_model(altered)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "torch", reason="What is registered is the same on all."
-)
+@pytest.mark.backends("torch", reason="What is registered is the same on all.")
 def test_in_another_process(saved):
     folder, expected, _ = saved
     paths = [folder / name for name in ("model.keras", "inputs.npz", "outputs.npz")]

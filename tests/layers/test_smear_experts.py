@@ -12,6 +12,7 @@ from helpers import (
     numpy,
     refusals,
     reloaded,
+    softmax,
     spread,
     weight_gradients,
 )
@@ -105,6 +106,41 @@ def test_the_router_may_look_at_another_input(shape):
     assert_close(
         smear((SEQUENCE, v)), merged_by_hand(smear.experts, weights, SEQUENCE), **CLOSE
     )
+
+
+@pytest.mark.parametrize("per_layer", [False, True], ids=["gates", "layers"])
+@pytest.mark.parametrize("inner", [(), (4,), (4, 2)], ids=["rows", "tokens", "images"])
+def test_each_gate_may_have_routing_inputs_of_its_own(inner, per_layer):
+    gate = dk.SoftmaxGate(num_gates=None if per_layer else 2)
+    smear = dk.SmearExperts(adapters(), gate, "by_gate", per_layer=per_layer)
+    v = numbers((BATCH, *inner, 2, 7), seed=1)
+    filled(smear, (X, v))
+    kernel = numpy(smear.gate.trainable_weights[0]).reshape(7, 2, N)
+    seen = v.mean(axis=tuple(range(1, 1 + len(inner))))
+    wanted = softmax(np.einsum("bgf,fgn->bgn", seen, kernel))
+    assert_close(smear.expert_weights(X, v), wanted, rtol=1e-5)
+    if not per_layer:
+        merged = [merged_by_hand(smear.experts, wanted[:, g], X) for g in range(2)]
+        assert_close(smear(X, v), np.stack(merged, axis=1), **CLOSE)
+        # Inputs of a gate move that gate alone.
+        v[..., 1, :] += 3.0
+        assert_close(numpy(smear(X, v))[:, 0], merged[0], **CLOSE)
+        assert np.abs(numpy(smear(X, v))[:, 1] - merged[1]).min() > 1e-3
+
+
+@pytest.mark.parametrize("by_gate", [False, True])
+def test_routing_inputs_have_the_mask_of_the_inputs_and_their_own(by_gate):
+    gate, per_example = dk.SoftmaxGate(num_gates=2), "by_gate" if by_gate else True
+    smear = dk.SmearExperts(adapters(), gate, per_example)
+    v = numbers((BATCH, 4, *[2] * by_gate, 7), seed=1)
+    filled(smear, (X, v))
+    own, kept = np.arange(4) < np.array([[4], [2], [3]]), np.array([True, True, False])
+    means = [row[mask].mean(axis=0) for row, mask in zip(v, own, strict=True)]
+    wanted = numpy(smear(X, np.stack(means)))
+    v[~own] = 37.0
+    found = numpy(smear(X, v, mask=kept, routing_inputs_mask=own))
+    assert_close(found[kept], wanted[kept], **CLOSE)
+    assert_close(smear(X, v, routing_inputs_mask=own), wanted, **CLOSE)
 
 
 @any_rank
@@ -248,9 +284,7 @@ def test_the_symbolic_shape_is_that_of_the_outputs():
         assert layer(SEQUENCE).shape == (BATCH, *shape[1:-2], 6, DIM)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="Only JAX counts the operations."
-)
+@pytest.mark.backends("jax", reason="Only JAX counts the operations.")
 @pytest.mark.parametrize("num_experts", [4, 16])
 def test_no_expert_is_evaluated_by_itself(num_experts):
     import jax
@@ -308,9 +342,7 @@ def test_trains_and_reloads_to_the_bit(routed, tmp_path):
 
 
 @pytest.mark.traced
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="XLA compiles the loop elsewhere."
-)
+@pytest.mark.backends("tensorflow", reason="XLA compiles the loop elsewhere.")
 def test_a_loop_over_examples_is_not_compiled_with_xla():
     def smear(bank, **settings):
         return dk.SmearExperts(bank, dk.SoftmaxGate(), **settings)

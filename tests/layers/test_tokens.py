@@ -198,7 +198,9 @@ def test_a_mask_of_inputs_counts_also_if_there_are_routing_inputs():
     embedding = layers.Embedding(4, DIM, mask_zero=True)
     x = embedding(ids)
     moe = dk.MoE(
-        dk.DenseExperts(4, [3], activation=None), dk.HashGate(salt=0), per_example=True
+        dk.DenseExperts(4, [3], activation=None),
+        dk.baselines.HashGate(salt=0),
+        per_example=True,
     )
     y = numpy(moe(x, ids[..., None]))
     assert (np.abs(y).sum(axis=-1) > 0).tolist() == [[True, True, False]]

@@ -314,7 +314,7 @@ def test_gates_may_look_at_pooled_tokens_or_what_an_encoder_gives():
     ):
         assert model(numbers((4, 5, 3)))["b"].shape == (4, 1)
     encoder = model_of(lambda x: [x, keras.ops.cast(x[:, :1] > 0, "int32")], 3)
-    model = make(inputs=encoder, gate=dk.TagGate(), per_example=True)
+    model = make(inputs=encoder, gate=dk.baselines.TagGate(), per_example=True)
     weights = numpy(model.get_layer("mmoe").gate.expert_weights((X[:, 0] > 0) * 1))
     assert_equal(weights.argmax(axis=-1)[:, 0], X[:, 0] > 0)
     assert np.isfinite(numpy(model(X)["a"])).all()
@@ -430,8 +430,12 @@ test_what_cannot_be_built_is_refused = pytest.mark.backend_independent(
         (make, "`num_experts` must be", {"experts": 0}),
         (make, "`gate` must be a gate, such as", {"gate": layers.Dense(3)}),
         (make, "There is no gate of the name 'top'", {"gate": "top"}),
-        (make, "HashGate is per-example", {"gate": dk.HashGate()}),
-        (make, "a model with two outputs", {"gate": dk.TagGate(), "per_example": True}),
+        (make, "HashGate is per-example", {"gate": dk.baselines.HashGate()}),
+        (
+            make,
+            "a model with two outputs",
+            {"gate": dk.baselines.TagGate(), "per_example": True},
+        ),
         (make, "`inputs` must be a number of features", {"inputs": "features"}),
         (make, r"must be a model whose inputs.*name=bottom", {"inputs": BOTTOM}),
         (make, "`stacked` must be one of True, False", {"stacked": "false"}),
@@ -445,7 +449,7 @@ test_what_cannot_be_built_is_refused = pytest.mark.backend_independent(
             )
             for name, gate in [
                 *((name, dk.SoftmaxGate()) for name in ("mmoe", "omoe", "cgc", "ple")),
-                ("attentive", dk.AttentiveGate(2)),
+                ("attentive", dk.baselines.AttentiveGate(2)),
             ]
             for length in (2, 5)
         ),

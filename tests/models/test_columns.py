@@ -11,7 +11,8 @@ from helpers import refusals
 from keras import ops
 
 from dselectk_keras import build_multitask_model
-from dselectk_keras.models.columns import as_inputs
+from dselectk_keras.models.columns import _is_exact, as_inputs, as_labels
+from dselectk_keras.models.task import as_tasks
 
 FRAME = pd.DataFrame(
     {
@@ -74,6 +75,12 @@ def test_small_integers_with_a_gap_are_floating_point_numbers(form, dtype):
     found = inputs_of(dtype, column)
     assert found.dtype == (dtype or "float32")
     assert_equal(found, [1, np.nan, 3])
+
+
+def test_float32_has_all_integers_up_to_a_limit():
+    for sign in (1, -1):
+        assert _is_exact(np.array([0, sign * (LARGE - 1)]))
+        assert not _is_exact(np.array([0, sign * LARGE]))
 
 
 def test_booleans_with_a_gap_are_numbers_and_a_column_of_gaps_alone_too():
@@ -189,3 +196,34 @@ test_a_table_that_does_not_fit_is_refused = refusals(
         ]
     )
 )
+
+
+def test_labels_by_name_may_be_tables_of_one_column():
+    labels = {name: FRAME[[name]] for name in LABELS}
+    y, weights = as_labels(as_tasks(LABELS), labels, labels)
+    assert_equal([y, weights], [FRAME[LABELS].to_numpy("float32")] * 2)
+
+
+def test_masked_numbers_are_missing():
+    y = np.ma.masked_equal(np.array([[1, 2], [0, 1]]), 1)
+    wanted = np.array([[np.nan, 2], [0, np.nan]])
+    tasks = as_tasks(LABELS)
+    assert_equal(as_labels(tasks, y)[0], wanted)
+    assert_equal(as_labels(tasks, dict(zip(LABELS, y.T, strict=True)))[0], wanted)
+    x = as_inputs(None, {"a": y, "b": np.ones(2)})
+    assert_equal([x["a"], x["b"]], [wanted, np.ones(2)])
+    assert type(x["a"]) is np.ndarray
+    assert_equal(as_inputs(None, np.ma.masked_equal(y.filled(1.0), 1)), wanted)
+
+
+@pytest.mark.parametrize("what", ["labels", "sample weights"])
+def test_none_for_a_task_is_refused(what):
+    model = build_multitask_model(2, LABELS)
+    model.compile("sgd")
+    y, x = dict.fromkeys(LABELS, np.arange(4.0)), np.ones((4, 2))
+    given = {"sample_weight" if what == "sample weights" else "y": {**y, "like": None}}
+    for method in (model.fit, model.evaluate):
+        with pytest.raises(
+            ValueError, match=rf"The {what} must .*missing \['like'\].*pass"
+        ):
+            method(x, **{"y": y, **given})

@@ -10,6 +10,7 @@ from helpers import model_of, numbers, numpy, refusals, reloaded
 from keras import layers
 
 import dselectk_keras as dk
+from dselectk_keras._keras import all_layers
 from dselectk_keras.models import condense
 
 X, Y = numbers((16, 3)), numbers((16, 3), seed=1)
@@ -376,7 +377,9 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("make", [dk.DSelectKGate, dk.SoftmaxSelectorGate, dk.TopKGate])
+@pytest.mark.parametrize(
+    "make", [dk.DSelectKGate, dk.baselines.SoftmaxSelectorGate, dk.TopKGate]
+)
 def test_a_gate_keeps_its_options(make):
     gate = make(2, **OPTIONS)
     model = dk.build_multitask_model(3, 3, experts=dk.DenseExperts(8, [5]), gate=gate)
@@ -391,6 +394,13 @@ def test_a_gate_keeps_its_options(make):
         assert gate.trainable
     gate = condense(model, tolerance=1e-3).get_layer("mmoe").gate
     assert_equal(gate.generator.state, [7, 5])
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_shares_that_are_not_trained_stay_so(trained):
+    gate = dk.ChosenGate(2, "random", train_shares=trained)
+    small = condense(dk.build_multitask_model(3, 3, experts=8, gate=gate))
+    assert bool(small.get_layer("mmoe").gate.trainable_weights) == trained
 
 
 class Subclassed(keras.Model):
@@ -431,13 +441,13 @@ def of_gate(gate, architecture="mmoe", **settings):
     return dk.build_multitask_model(3, 2, architecture, gate=gate, **settings)
 
 
-NO_LAYER = r"no layer of the class `MoE`, such as `MMoE`.*"
+NO_LAYER = r"no layer with experts that can be changed, such as `MMoE`.*"
 test_what_cannot_be_condensed_is_refused = pytest.mark.backend_independent(
     refusals(
         *(
             (lambda model: condense(model()), text, model)
             for model, text in [
-                (lambda: keras.Sequential([layers.Dense(2)]), "A built functional or"),
+                (lambda: keras.Sequential([layers.Dense(2)]), "A built model is"),
                 (
                     lambda: keras.Sequential([keras.Input((3,)), layers.Dense(2)]),
                     NO_LAYER + r"dense.* \(Dense\)",
@@ -452,7 +462,6 @@ test_what_cannot_be_condensed_is_refused = pytest.mark.backend_independent(
                     lambda: of_gate(dk.DSelectKGate(1), per_example=True),
                     "Only a static gate",
                 ),
-                (subclassed, r"functional or sequential model is .* a Subclassed\."),
             ]
         ),
         *(
@@ -469,3 +478,82 @@ test_what_cannot_be_condensed_is_refused = pytest.mark.backend_independent(
         ),
     )
 )
+
+
+@keras.saving.register_keras_serializable("tests")
+class Block(layers.Layer):
+    """A layer of a user, which has no `get_config` and no `build`."""
+
+    def __init__(self, per_example=False, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = layers.Dense(3)
+        self.moe = dk.MoE(dk.DenseExperts(4, [3]), dk.TopKGate(2), per_example)
+
+    def call(self, inputs):
+        return inputs + self.moe(self.scale(inputs))
+
+
+@keras.saving.register_keras_serializable("tests")
+class OfBlocks(keras.Model):
+    """A model of a user, of two of these layers."""
+
+    def __init__(self, per_example=False, **kwargs):
+        super().__init__(**kwargs)
+        self.per_example = per_example
+        self.blocks = [Block(per_example) for _ in range(2)]
+
+    def get_config(self):
+        return {**super().get_config(), "per_example": self.per_example}
+
+    def call(self, inputs):
+        for block in self.blocks:
+            inputs = block(inputs)
+        return inputs
+
+
+def of_blocks(per_example):
+    model = OfBlocks(per_example)
+    model(X)
+    return model
+
+
+def with_block(per_example):
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, layers.Dense(2)(Block(per_example)(inputs)))
+
+
+def in_a_model(per_example):
+    inner = with_block(per_example)
+    return keras.Sequential([keras.Input((3,)), inner, layers.Dense(2)])
+
+
+@pytest.mark.parametrize("make", [with_block, in_a_model, of_blocks])
+@pytest.mark.parametrize("data", [None, X])
+def test_experts_inside_of_other_layers_are_removed(make, data):
+    model = make(data is not None)
+    for i, weight in enumerate(model.trainable_weights):
+        weight.assign(numbers(weight.shape, seed=i))
+    model.compile("sgd", "mse")
+    before = numpy(model(X))
+    small = condense(model, data=data, experts=None if data is None else 2)
+    banks = [each for each in all_layers(small) if isinstance(each, dk.DenseExperts)]
+    assert [bank.num_experts for bank in banks] == [2] * (1 + (make is of_blocks))
+    if data is None:
+        assert_close(small(X), before, atol=1e-5)
+    y = numbers(before.shape, seed=5)
+    trained = small.trainable_variables
+    # Each expert of a per-example gate may be the second choice of no example.
+    assert np.mean(changed(trained, lambda: small.fit(X, y, verbose=0))) > 0.8
+    assert_equal(numpy(model(X)), before)
+
+
+def test_a_step_forgets_the_gradients_of_the_step_before():
+    """On torch, the layers around the new parts must know their parameters."""
+    small = condense(with_block(False))
+    small.compile(keras.optimizers.SGD(0.1), "mse")
+    before, found = small.get_weights(), []
+    for _ in range(2):
+        small.set_weights(before)
+        small.train_on_batch(X, numbers((16, 2), seed=5))
+        found.append(small.get_weights())
+    assert_close(*found, rtol=1e-5)

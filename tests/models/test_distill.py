@@ -35,13 +35,17 @@ def attentive_teacher():
     inputs = keras.Input((DIM,))
     features = layers.Dense(DIM, "tanh", name="features")(inputs)
     stack = [layers.Dense(3, "tanh"), layers.BatchNormalization(), layers.Dense(2)]
-    parts = dk.Experts(keras.Sequential(stack), N), dk.AttentiveGate(3), True
-    moe = dk.AttentiveMoE(*parts, layers.Dense(4, "tanh"), name="moe")
+    parts = dk.Experts(keras.Sequential(stack), N), dk.baselines.AttentiveGate(3), True
+    moe = dk.baselines.AttentiveMoE(*parts, layers.Dense(4, "tanh"), name="moe")
     return spread(keras.Model(inputs, layers.Dense(1, name="head")(moe(features))))
 
 
 def plain_teacher(gate, per_example=True):
-    make = dk.AttentiveMoE if isinstance(gate, dk.AttentiveGate) else dk.MoE
+    make = (
+        dk.baselines.AttentiveMoE
+        if isinstance(gate, dk.baselines.AttentiveGate)
+        else dk.MoE
+    )
     moe = make(dk.DenseExperts(N, [3, 2], "tanh"), gate, per_example, name="moe")
     head = layers.Dense(1, name="head")
     return spread(model_of(lambda x: head(moe(x)), DIM))
@@ -155,7 +159,7 @@ def test_a_part_may_be_a_functional_model(part):
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_experts_are_frozen_unless_they_should_not_be(freeze, tmp_path):
-    teacher = plain_teacher(dk.AttentiveGate(3))
+    teacher = plain_teacher(dk.baselines.AttentiveGate(3))
     student = dk.distill(teacher, dk.SoftmaxGate(), freeze_experts=freeze)
     bank = student.get_layer("moe").experts
     assert len(bank.trainable_variables) == (0 if freeze else 4)
@@ -210,7 +214,7 @@ def test_a_multitask_model_stays_one(architecture, per_example):
 
 
 def test_an_attentive_model_teaches_one_with_a_gate_for_each_task():
-    parts = dk.DenseExperts(N, [3, 2], "tanh"), dk.AttentiveGate(3), True
+    parts = dk.DenseExperts(N, [3, 2], "tanh"), dk.baselines.AttentiveGate(3), True
     settings = {"routing_network": layers.Dense(4)}
     teacher = dk.build_multitask_model(DIM, ["a", "b"], "attentive", *parts, **settings)
     student = dk.distill(spread(teacher), dk.DSelectKGate(2))
@@ -224,11 +228,13 @@ def test_an_attentive_model_teaches_one_with_a_gate_for_each_task():
 def test_a_model_taught_by_reward_may_be_distilled_and_a_merged_one():
     inputs, bank = keras.Input((DIM,)), dk.DenseExperts(N, [3, 2], "tanh")
     smear = dk.SmearExperts(bank, dk.SoftmaxGate(), per_layer=True, name="smear")
-    moe = dk.MoE(dk.DenseExperts(N, [2]), dk.ReinforceGate(), True, name="moe")
-    teacher = dk.RoutedModel(inputs, moe(smear(inputs)), consistency=0.5)
+    moe = dk.MoE(
+        dk.DenseExperts(N, [2]), dk.baselines.ReinforceGate(), True, name="moe"
+    )
+    teacher = dk.baselines.RoutedModel(inputs, moe(smear(inputs)), consistency=0.5)
     spread(teacher)
     student = dk.distill(teacher, dk.SoftmaxGate())
-    assert type(student) is dk.RoutedModel
+    assert type(student) is dk.baselines.RoutedModel
     assert student.consistency == 0.5
     assert student.get_layer("smear").gate.num_gates == 2
     assert {type(layer.gate) for layer in student.layers[1:]} == {dk.SoftmaxGate}
@@ -287,7 +293,9 @@ def test_dispatch_is_kept(dispatch, gate):
 
 
 def without_hidden_outputs():
-    moe = dk.AttentiveMoE(dk.DenseExperts(N, [2]), dk.SoftmaxGate(), per_example=True)
+    moe = dk.baselines.AttentiveMoE(
+        dk.DenseExperts(N, [2]), dk.SoftmaxGate(), per_example=True
+    )
     return model_of(moe, DIM)
 
 
@@ -309,10 +317,14 @@ test_what_cannot_be_distilled_is_refused = pytest.mark.backend_independent(
             (dk.SoftmaxGate(), "no"),
         ),
         *(
-            (lambda model: dk.distill(model(), dk.AttentiveGate(2)), text, *models)
+            (
+                lambda model: dk.distill(model(), dk.baselines.AttentiveGate(2)),
+                text,
+                *models,
+            )
             for text, *models in [
                 (
-                    r"no layer of the class.*only \(Dense\)",
+                    r"no layer with experts.*only \(Dense\)",
                     lambda: model_of(layers.Dense(1, name="only"), DIM),
                 ),
                 (

@@ -18,10 +18,7 @@ from dselectk_keras.models import ARCHITECTURES
 # TensorFlow exports to all formats.
 pytestmark = [
     pytest.mark.traced,
-    pytest.mark.skipif(
-        keras.backend.backend() != "tensorflow",
-        reason="models are exported by TensorFlow",
-    ),
+    pytest.mark.backends("tensorflow", reason="models are exported by TensorFlow"),
 ]
 FORMATS = {"tf_saved_model": "model", "litert": "model.tflite", "onnx": "model.onnx"}
 every_format = pytest.mark.parametrize("form", FORMATS)
@@ -139,7 +136,7 @@ def of_one_task():
 def by_ids():
     """A model whose gates see ids."""
     inputs = [keras.Input((6,), name="x"), keras.Input((1,), name="ids", dtype="int32")]
-    encoder, gate = keras.Model(inputs, inputs), dk.HashGate(salt=1)
+    encoder, gate = keras.Model(inputs, inputs), dk.baselines.HashGate(salt=1)
     return dk.build_multitask_model(encoder, ["a", "b"], gate=gate, per_example=True)
 
 
@@ -173,6 +170,22 @@ def test_an_exported_model_gives_the_same_without_this_package(form, tmp_path):
     for make in MODELS + GATED.get(form, [per_example_gates]):
         exported(make(), tmp_path / make.__name__, form)
     serve(tmp_path)
+
+
+@quietly
+def test_copies_are_exported_to_onnx_before_anyone_calls_them(tmp_path):
+    model = dk.build_multitask_model(6, ["a", "b"], gate=dk.TopKGate(2))
+    plain = keras.Model(model.input, model.output)
+    stack = keras.Sequential(
+        [keras.Input((6,)), dk.MoE(dk.DenseExperts(3, [2]), dk.TopKGate(1))]
+    )
+    copies = [dk.per_task(model, "a"), *map(dk.condense, (model, plain, stack))]
+    # What Keras asks first.
+    assert [copy._called for copy in copies] == [True] * 4
+    require("onnx")
+    for number, copy in enumerate(copies):
+        path = str(tmp_path / f"{number}.onnx")
+        copy.export(path, "onnx", verbose=False, **options("onnx"))
 
 
 def test_inputs_of_any_name_are_exported(tmp_path):

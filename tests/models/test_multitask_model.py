@@ -235,9 +235,7 @@ def test_training_reports_the_validation_as_well():
 
 
 @pytest.mark.traced
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch", reason="Keras runs torch step by step."
-)
+@pytest.mark.backends("tensorflow", "jax", reason="Keras runs torch step by step.")
 @pytest.mark.parametrize(
     "settings", [{"jit_compile": True}, {"steps_per_execution": 4}]
 )
@@ -250,6 +248,32 @@ def test_trains_alike_however_the_steps_are_compiled(settings):
         log = model.fit(x, y, batch_size=6, epochs=2, shuffle=False, verbose=0)
         logs.append(log.history)
     assert_close(*logs, rtol=1e-4)
+
+
+class TwoNumbers(keras.metrics.MeanSquaredError):
+    def result(self):
+        return {"a": super().result(), "b": super().result()}
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("metric", [keras.metrics.F1Score(), TwoNumbers("f1_score")])
+def test_a_metric_of_several_numbers_is_refused_in_the_first_step(metric):
+    task = dk.Task("c", "multiclass", 3, (), "categorical_crossentropy", metric)
+    y = {"c": np.eye(3, dtype="float32")[[0, 1, 2] * 2]}
+    with pytest.raises(
+        ValueError, match=r"one number.*'f1_score' of the task 'c'.*ave"
+    ):
+        make([task]).train_on_batch(X, y)
+
+
+def test_a_metric_may_have_one_number_in_a_list():
+    metrics = keras.metrics.F1Score(threshold=0.5), "R2Score"
+    task = dk.Task("click", "binary", metrics=metrics)
+    model, y = make([task]), Y["click"]
+    found = report(model, X, {"click": y})
+    wanted = keras.metrics.F1Score(threshold=0.5)
+    wanted.update_state(y[:, None], model(X)["click"])
+    assert_close(found["click_f1_score"], numpy(wanted.result())[0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("top", ["", "top_k_"])
@@ -307,7 +331,11 @@ def test_a_loss_given_to_compile_replaces_those_of_the_tasks():
         (np.zeros(BATCH), None, r"one array of shape \(batch, 4\)"),
         (None, None, "labels must be a dict by task name.*Received: \\(\\)"),
         ({**Y, "click": np.zeros((BATCH, 2))}, None, r"'click' .*\(batch,\).*6, 2\)"),
-        ({**Y, "color": np.zeros((BATCH, 2))}, None, r"\(batch, 3\)\. .*: \(6, 2\)"),
+        (
+            {**Y, "color": np.zeros((BATCH, 2))},
+            None,
+            r"'color' .*\(batch, 1\)\. .*6, 2\)\. Class",
+        ),
         (Y, {**Y, "clck": Y["click"]}, r"sample weights must be .* \['clck'\]"),
         (Y, np.ones((BATCH, 3)), "sample weights must be a dict"),
         (Y, {"click": np.ones(BATCH)}, r"missing \['amount'.*pass arrays of ones"),
@@ -456,6 +484,60 @@ def test_labels_and_predictions_have_any_form(model):
     assert found == pytest.approx(wanted, rel=1e-5)
 
 
+class ByName(keras.utils.PyDataset):
+    """Two batches with labels, and sample weights, by name."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        y = {"a": np.full(4, index, "int32"), "b": np.full((4, 1), 2.0 + index)}
+        return numbers((4, 3)), y, {"b": np.ones(4), "a": np.zeros(4)}
+
+
+def by_dataset():
+    import tensorflow as tf
+
+    x, y, weights = (
+        keras.tree.map_structure(lambda *each: np.stack(each), *pair)
+        for pair in zip(*[ByName()[i] for i in range(2)], strict=True)
+    )
+    return tf.data.Dataset.from_tensor_slices((x, y, weights))
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize(
+    "stream",
+    [ByName, lambda: (ByName()[i] for i in range(2)), by_dataset],
+    ids=["PyDataset", "generator", "tf.data"],
+)
+@pytest.mark.parametrize("method", ["fit", "evaluate", "train_on_batch"])
+def test_labels_by_name_are_joined_before_a_step(stream, method, monkeypatch):
+    model = dk.build_multitask_model(3, ["a", "b"], experts=dk.DenseExperts(2, [2]))
+    model.compile("sgd")
+    seen, compute = [], model.compute_loss
+
+    def see(x=None, y=None, y_pred=None, sample_weight=None, **kwargs):
+        seen.append((tuple(y.shape[1:]), tuple(sample_weight.shape[1:])))
+        return compute(x, y, y_pred, sample_weight, **kwargs)
+
+    monkeypatch.setattr(model, "compute_loss", see)
+    if method == "train_on_batch":
+        for batch in (ByName()[i] for i in range(2)):
+            model.train_on_batch(*batch)
+            model.test_on_batch(*batch)
+    elif method == "fit":
+        settings = {"steps_per_epoch": 2, "validation_steps": 2}
+        model.fit(stream(), validation_data=stream(), verbose=0, **settings)
+    else:
+        # The labels of `b` are 2 and 3, and those of `a` have no weight.
+        model.set_weights([0 * each for each in model.get_weights()])
+        found = model.evaluate(stream(), steps=2, return_dict=True, verbose=0)
+        assert_close(found["b_loss"], 6.5)
+        assert_close(found["loss"], 6.5)
+    assert {*seen} == {((2,), (2,))}
+
+
 def test_a_step_reports_the_sums_alone_and_penalties_are_in_the_loss():
     model = make(gate=dk.DSelectKGate(2, entropy_reg=0.5))
     loss = numpy(model.compute_loss(X, Y, model(X, training=True)))
@@ -548,7 +630,6 @@ def test_labels_between_classes_are_possible_where_the_loss_takes_them():
     ignoring = keras.losses.SparseCategoricalCrossentropy(ignore_class=255)
     tasks = [
         dk.Task("soft", "binary"),
-        dk.Task("signed", "binary", loss="hinge"),
         dk.Task("class", "multiclass", 3, loss=ignoring),
         dk.Task(
             "shares", "multiclass", 3, loss="categorical_crossentropy", metrics="mse"
@@ -556,7 +637,6 @@ def test_labels_between_classes_are_possible_where_the_loss_takes_them():
     ]
     y = {
         "soft": np.array([0.0, 0.3, 1.0, 0.1, 0.5, 0.0], "float32"),
-        "signed": np.array([-1, 1, -1, 1, 1, -1]),
         "class": np.array([0, 1, 2, 255, -1, 0]),
         "shares": np.array([[0.5, 0.5, 0.0], [0.25, 0.5, 0.25]] * 3),
     }
@@ -640,22 +720,6 @@ def test_layers_may_have_metrics_of_their_own():
     assert "a_loss" in model.fit(X, Y["amount"], verbose=0).history
 
 
-def test_a_gate_that_needs_rewards_is_not_trained_without_them():
-    model = dk.build_multitask_model(3, 2, gate=dk.ReinforceGate())
-    model.compile("sgd")
-    x, y = numbers((4, 3)), numbers((4, 2))
-    for method in (model.fit, model.train_on_batch):
-        with pytest.raises(ValueError, match=r"ReinforceGate .*in a `RoutedModel`"):
-            method(x, y)
-    assert np.isfinite(model.evaluate(x, y, verbose=0)).all()
-    taught = dk.RoutedModel(model.input, model.output)
-    taught.compile("sgd", {"task_0": "mse", "task_1": "mse"})
-    taught.train_on_batch(x, {"task_0": y[:, :1], "task_1": y[:, 1:]})
-    model.get_layer("mmoe").gate.trainable = False
-    model.compile("sgd")
-    model.fit(x, y, verbose=0)
-
-
 def of_outputs(sizes, tasks):
     inputs = keras.Input((3,))
     outputs = keras.tree.map_structure(lambda n: layers.Dense(n)(inputs), sizes)
@@ -684,6 +748,10 @@ def idle(weight=1.0, **settings):
     model.train_on_batch(X, np.ones((BATCH, 2)))
 
 
+def renamed(name):
+    return keras.metrics.MeanSquaredError(name)
+
+
 def metric_named(name):
     return "binary_accuracy", keras.metrics.BinaryAccuracy(name, threshold=0.25)
 
@@ -703,9 +771,12 @@ test_what_cannot_be_is_refused = refusals(
         for name in ["binary_accuracy", "loss"]
     ),
     *(
-        (partial(dk.Task, "c", "multiclass", 9), text, {"metrics": name})
-        for name in ["categorical_accuracy", "top_k_categorical_accuracy"]
-        for text in [f"for class indices.*'{name}"]
+        (make, f"two numbers of the name '{name}'", (tasks,))
+        for tasks, name in [
+            ([dk.Task("x"), dk.Task("val_x")], "val_x_loss"),
+            ([dk.Task("val")], "val_loss"),
+            ([dk.Task("a", metrics=renamed("b_loss")), dk.Task("a_b")], "a_b_loss"),
+        ]
     ),
     *(
         (

@@ -8,7 +8,7 @@ import pytest
 from checks import assert_close, assert_equal
 from helpers import numbers, numpy, refusals, reloaded
 from keras import layers, ops
-from models.test_condense import WEIGHTS
+from models.test_condense import WEIGHTS, subclassed
 
 import dselectk_keras as dk
 
@@ -16,9 +16,10 @@ X = numbers((5, 3))
 TASKS = [dk.Task("a", tower=(4,)), dk.Task("b", "binary"), dk.Task("c", tower=(4,))]
 
 
-def decided(tasks=TASKS, architecture="mmoe"):
-    parts = dk.DenseExperts(8, [5]), dk.DSelectKGate(2)
-    model = dk.build_multitask_model(3, tasks, architecture, *parts)
+def decided(tasks=TASKS, architecture="mmoe", gate=None):
+    parts = dk.DenseExperts(8, [5]), gate or dk.DSelectKGate(2)
+    options = {"label_average": "labels"}
+    model = dk.build_multitask_model(3, tasks, architecture, *parts, **options)
     gate = model.get_layer("mmoe").gate
     gate.assign_expert_weights(WEIGHTS[: gate.num_gates])
     return model
@@ -29,6 +30,7 @@ def test_a_task_alone_gives_what_it_gave(name, num_experts):
     model = decided()
     small = dk.per_task(model, name)
     assert [task.name for task in small.tasks] == [name]
+    assert small.task_losses.label_average == "labels"
     assert small.get_layer("mmoe").experts.num_experts == num_experts
     assert_close(small(X)[name], model(X)[name], atol=1e-6)
 
@@ -195,9 +197,7 @@ def test_gates_of_lists_are_taken_apart():
         assert len(small.layers) == 4  # With one expert.
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="TensorFlow looks up strings."
-)
+@pytest.mark.backends("tensorflow", reason="TensorFlow looks up strings.")
 def test_a_table_goes_from_its_file_to_the_model_of_each_task(tmp_path):
     pytest.importorskip("pandas")
     # A wheel has no scripts.
@@ -225,6 +225,121 @@ def test_a_table_goes_from_its_file_to_the_model_of_each_task(tmp_path):
         assert_close(found[name], expected[name], rtol=1e-4)
 
 
+GATES = {
+    name: gate
+    for name, gate in dk.gates.GATES.items()
+    # The others need ids, tags or hidden outputs.
+    if name not in ("attentive", "hash", "latent_skills", "reinforce", "tag")
+}
+
+
+@pytest.mark.parametrize("stacked", [False, True])
+@pytest.mark.parametrize("name", sorted({*GATES} - {"chosen"}))
+def test_a_per_example_gate_keeps_the_parameters_of_the_task(name, stacked):
+    """All experts stay, since each of them may be used."""
+    tasks = ["a", "b", "c"]
+    gate, parts = GATES[name](), {"experts": 4, "stacked": stacked}
+    model = dk.build_multitask_model(3, tasks, gate=gate, per_example=True, **parts)
+    alone = dk.build_multitask_model(3, ["b"], gate=gate, per_example=True, **parts)
+    gate = model.get_layer("mmoe").gate
+    for i, variable in enumerate(gate.trainable_variables):
+        variable.assign(numbers(variable.shape, seed=i))
+    small, wanted = dk.per_task(model, "b"), model(X)
+    wanted = wanted[:, 1:2] if stacked else wanted["b"]
+    assert_close(small(X)["b"], wanted, rtol=1e-5, atol=1e-6)
+    assert small.count_params() == alone.count_params() < model.count_params()
+
+
+@pytest.mark.parametrize("make", [dk.SoftmaxGate, dk.GumbelSoftmaxGate])
+def test_a_static_gate_that_uses_all_experts_keeps_them(make):
+    model = dk.build_multitask_model(3, TASKS, gate=make(), experts=4)
+    gate = model.get_layer("mmoe").gate
+    gate.trainable_variables[0].assign(numbers((3, 4)))
+    for task in TASKS:
+        small = dk.per_task(model, task.name)
+        assert_close(small(X)[task.name], model(X)[task.name], atol=1e-6)
+        assert small.get_layer("mmoe").gate.count_params() < gate.count_params()
+
+
+@pytest.mark.parametrize("architecture", ["cgc", "ple", "smear", "single_task"])
+def test_other_architectures_give_their_task_too(architecture):
+    model = dk.build_multitask_model(3, TASKS, architecture, gate=dk.SoftmaxGate())
+    for task in TASKS:
+        small = dk.per_task(model, task.name)
+        assert_close(small(X)[task.name], model(X)[task.name], atol=1e-6)
+        assert small.count_params() < model.count_params()
+
+
+def by_hand(per_example=False, layer="gate", inputs=None):
+    """A model without tasks, which reads each task's row of what a gate mixes."""
+    inputs = keras.Input((3,)) if inputs is None else inputs
+    if layer == "gate":
+        gate = dk.TopKGate(1, num_gates=3)
+        experts = [layers.Dense(2)(inputs) for _ in range(4)]
+        mixtures = gate(experts, inputs) if per_example else gate(experts)
+    elif layer == "MMoE":
+        layer = dk.MMoE(dk.DenseExperts(4, [2]), dk.TopKGate(1), 3, per_example)
+        return keras.Model(inputs, _named(layer(inputs)))
+    else:
+        gate = dk.TopKGate(1, num_gates=3)
+        mixtures = dk.MoE(dk.DenseExperts(4, [2]), gate, per_example)(inputs)
+    axis = len(inputs.shape) - 1
+    rows = [mixtures[(slice(None),) * axis + (row,)] for row in (0, 1, -1)]
+    return keras.Model(inputs, _named(rows))
+
+
+def _named(rows):
+    return {name: layers.Dense(1)(x) for name, x in zip("abc", rows, strict=True)}
+
+
+@pytest.mark.parametrize("per_example", [False, True])
+@pytest.mark.parametrize("layer", ["gate", "MMoE", "MoE"])
+def test_a_model_by_hand_gives_a_model_of_one_task(per_example, layer):
+    model = by_hand(per_example, layer)
+    for i, variable in enumerate(model.trainable_variables):
+        variable.assign(numbers(variable.shape, seed=i))
+    for name in "abc":
+        small = dk.per_task(model, name)
+        assert_close(small(X)[name], model(X)[name], atol=1e-6)
+        sizes = [np.prod(v.shape) for v in small.trainable_variables]
+        # Four experts and a logit for each; or one expert and its share.
+        assert sum(sizes) == 3 + (4 * 8 + 3 * 4 if per_example else 8 + 1)
+
+
+def test_tokens_have_their_rows_on_the_axis_after_them():
+    model = by_hand(True, "MoE", keras.Input((5, 3)))
+    x = numbers((2, 5, 3))
+    small = dk.per_task(model, "b")
+    assert_close(small(x)["b"], model(x)["b"], atol=1e-6)
+    assert small.count_params() < model.count_params()
+
+
+def test_gates_with_inputs_of_their_own_keep_those_of_the_task():
+    inputs, routing = keras.Input((3,)), keras.Input((2, 3))
+    layer = dk.MMoE(dk.DenseExperts(4, [2]), dk.TopKGate(1), ["a", "b"], "by_gate")
+    outputs = {k: layers.Dense(1)(x) for k, x in layer(inputs, routing).items()}
+    model = dk.MultitaskModel([inputs, routing], outputs, tasks=["a", "b"])
+    data = [X, numbers((5, 2, 3), seed=1)]
+    small = dk.per_task(model, "b")
+    assert_close(small(data)["b"], model(data)["b"], atol=1e-6)
+    # The inputs of the other gate change nothing.
+    data[1][:, 0] = 9.0
+    assert_close(small(data)["b"], model(data)["b"], atol=1e-6)
+
+
+def test_a_layer_that_reads_all_rows_keeps_them():
+    inputs = keras.Input((3,))
+    gate = dk.TopKGate(1, num_gates=2)
+    mixtures = gate([layers.Dense(2)(inputs) for _ in range(4)])
+    model = keras.Model(inputs, {"a": layers.Flatten()(mixtures), "b": mixtures[:, 1]})
+    for name in "ab":
+        assert_close(dk.per_task(model, name)(X)[name], model(X)[name], atol=1e-6)
+
+
+def undecided():
+    return dk.build_multitask_model(3, TASKS, gate=dk.DSelectKGate(2))
+
+
 def stacked_behind(tasks):
     tasks = [dk.Task(each) if isinstance(each, str) else each for each in tasks]
     model = dk.build_multitask_model(3, tasks, gate=dk.TopKGate(2), stacked=True)
@@ -232,10 +347,15 @@ def stacked_behind(tasks):
     return dk.MultitaskModel(model.input, outputs, tasks=model.tasks)
 
 
-SOFT = dk.build_multitask_model(3, 2, gate=dk.SoftmaxGate())
 test_what_cannot_be_taken_apart_is_refused = refusals(
     (lambda: dk.per_task(decided(), "d"), "no task of the name 'd'"),
-    (dk.per_task, "SoftmaxGate does not choose among experts", (SOFT, "task_0")),
+    (
+        dk.per_task,
+        r"dict of outputs by task name.*type Subclassed",
+        (subclassed(), "a"),
+    ),
+    (dk.per_task, r"no task .* 'd'\. Its tasks: a, b, c\.", (by_hand(), "d")),
+    (dk.per_task, "2 selectors are not bin", (undecided(), "a")),
     (
         dk.per_task,
         r"'c' must read no other task\. Received: .* the layers both do\.",

@@ -283,3 +283,33 @@ test_what_cannot_be_pruned_is_refused = refusals(
         {"make": lambda: levels(lambda: dk.TopKGate(3))[0], "data": X, "experts": 1},
     ),
 )
+
+
+@pytest.mark.parametrize("dispatch", [True, False])
+def test_padding_and_its_content_change_nothing(dispatch):
+    inputs, mask = keras.Input((5, 3)), keras.Input((5,), dtype="bool")
+    bank, gate = dk.DenseExperts(6, [4], "tanh"), dk.TopKGate(2)
+    layer = dk.MoE(bank, gate, per_example=True, dispatch=dispatch)
+    model = keras.Model([inputs, mask], layer(inputs, mask=mask))
+    scale = np.array([0.01, 0.01, 0.01, 1, 1, 1])[:, None, None]
+    bank.variables[0].assign(numpy(bank.variables[0]) * scale)
+    valid = np.arange(5) < np.arange(40)[:, None] % 5 + 1
+    kernels = []
+    for content in (0.0, 7.0, np.nan):
+        x = np.where(valid[..., None], numbers((40, 5, 3)), np.float32(content))
+        small = condense(model, data=[x, valid], experts=3)
+        kernels.append(numpy(small.layers[-1].experts.variables[0]))
+    assert_equal(kernels[1], kernels[0])
+    assert_equal(kernels[2], kernels[0])
+    assert layer.dispatches == dispatch
+
+
+def test_data_without_rows_or_with_numbers_that_are_not_finite_are_refused(monkeypatch):
+    monkeypatch.setattr("dselectk_keras.models.prune_by_data.BATCH_SIZE", 16)
+    model, x = mixture(), X.copy()
+    with pytest.raises(ValueError, match="Received: no examples"):
+        condense(model, data=x[:0], experts=3)
+    x[37, 1] = np.inf
+    text = rf"infinity in the layer '{model.layers[-1].name}', first for row 37\."
+    with pytest.raises(ValueError, match=text):
+        condense(model, data=x, experts=3)

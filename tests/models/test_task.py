@@ -11,7 +11,7 @@ from dselectk_keras.models.task import as_tasks, group_tasks
 def test_each_kind_has_an_output_and_a_loss():
     tasks = [Task("r"), Task("b", "binary"), Task("m", "multiclass", num_classes=3)]
     assert [task.num_outputs for task in tasks] == [1, 1, 3]
-    assert [task.output_activation for task in tasks] == [None, "sigmoid", "softmax"]
+    assert [task.rules.activation for task in tasks] == [None, "sigmoid", "softmax"]
     losses = ["mean_squared_error", "binary_crossentropy"]
     losses.append("sparse_categorical_crossentropy")
     assert [task.loss for task in tasks] == losses
@@ -42,21 +42,22 @@ def test_no_group_is_lost_where_names_are_numbers_or_have_no_plain_letters():
 
 def test_the_config_rebuilds_the_task_with_settings_that_keras_leaves_out():
     loss = keras.losses.SparseCategoricalCrossentropy(ignore_class=2)
-    metrics = ("mse", keras.metrics.AUC(name="area"))
+    topk = keras.metrics.SparseTopKCategoricalAccuracy(2, from_sorted_ids=True)
+    metrics = "sparse_categorical_accuracy", topk
     task = Task("a", "multiclass", 3, (4,), loss, metrics, weight=2.0)
     rebuilt = Task.from_config(task.get_config())
     assert rebuilt.get_config() == task.get_config()
-    assert isinstance(rebuilt.metrics[1], keras.metrics.AUC)
     assert rebuilt.loss.ignore_class == 2
-    topk = keras.metrics.SparseTopKCategoricalAccuracy(2, from_sorted_ids=True)
-    task = Task("a", "multiclass", 3, (), keras.losses.Huber(0.25), (topk,))
+    # The predictions are ids of classes, of which the first two count.
+    assert float(rebuilt.metrics[1]([1], [[2, 1, 0]])) == 1.0
+    assert float(rebuilt.metrics[1]([0], [[2, 1, 0]])) == 0.5
+    metrics = (keras.metrics.AUC(name="area"),)
+    task = Task("a", "binary", None, (), keras.losses.Huber(0.25), metrics)
     rebuilt = Task.from_config(task.get_config())
+    assert isinstance(rebuilt.metrics[0], keras.metrics.AUC)
     # Of an error of 2, Huber's loss is 0.25 * (2 - 0.25 / 2); with delta=1, it is 1.5.
     loss = rebuilt.loss([[0.0]], [[2.0]])
     assert float(loss) == 0.25 * (2 - 0.125)
-    # The predictions are ids of classes, of which the first two count.
-    assert float(rebuilt.metrics[0]([1], [[2, 1, 0]])) == 1.0
-    assert float(rebuilt.metrics[0]([0], [[2, 1, 0]])) == 0.5
 
 
 test_a_task_that_cannot_be_is_refused = refusals(
@@ -96,3 +97,15 @@ test_a_task_that_cannot_be_is_refused = refusals(
 def test_names_of_numpy_are_names():
     names = list(np.array(["a", "b"]))
     assert [task.name for task in as_tasks(names)] == ["a", "b"]
+
+
+def test_a_config_may_leave_out_settings():
+    (task,) = as_tasks([{"name": "a", "kind": "binary"}])
+    assert task == Task("a", "binary")
+
+
+test_tasks_are_a_number_or_a_list = refusals(
+    (as_tasks, r"a number, or a list of .*tasks='click'", ("click",)),
+    (as_tasks, r"unique names.*\['a', 'a'\]", (["a", "a"],)),
+    (as_tasks, r"`tasks` must be a positive integer.*0", (0,)),
+)

@@ -5,46 +5,91 @@ import numpy as np
 import pandas as pd
 import pytest
 from checks import assert_close, assert_equal
-from helpers import refusals, reloaded
+from helpers import dtype_policy, refusals, reloaded
 
 import dselectk_keras as dk
-from dselectk_keras.models import table_encoder
 from dselectk_keras.models.columns import as_inputs
+from dselectk_keras.tables import TableEncoder, table_encoder
+from dselectk_keras.tables.encoder import hash_strings
 
-BACKEND = keras.backend.backend()
-needs_look_up = pytest.mark.skipif(
-    BACKEND != "tensorflow", reason="TensorFlow looks up strings."
-)
+ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
 def features(encoder, frame):
     return encoder.predict(as_inputs(encoder, frame), verbose=0)
 
 
-def test_numbers_are_standardized_with_gaps_and_bounds():
-    frame = pd.DataFrame(
-        {"x": [1.0, 3.0, np.nan], "n": [0, 0, 3], "flag": [True, False, False]}
+def encode(frame, columns, kinds):
+    layer = TableEncoder(columns, kinds)
+    inputs = layer.make_inputs()
+    return features(keras.Model(inputs, layer(inputs)), frame)
+
+
+def test_numbers_are_standardized_with_flags_only_for_gaps():
+    frame = pd.DataFrame({"x": [1.0, 3.0, np.nan], "flag": [True, False, False]})
+    encoder = table_encoder(frame, bins="none")
+    assert list(encoder.input) == ["x", "flag"]
+    new = pd.DataFrame(
+        {"x": [2.0, 1e9, np.inf, None], "flag": [True, False, None, True]}
     )
-    encoder = table_encoder(frame)
-    assert list(encoder.input) == ["x", "n", "flag"]
-    new = pd.DataFrame({"x": [2.0, 1e9], "n": [1, -999], "flag": [True, False]})
-    found = features(encoder, new)
-    # Standard deviations of sqrt(2), sqrt(3) and sqrt(1/3); at most 10 of them.
+    # Standard deviations of sqrt(2) and sqrt(1/3); at most 10 of them.
     root = 3**0.5
+    high, low = root * 2 / 3, -root / 3
+    wanted = [[0, high, 0], [10, low, 0], [0, 0, 1], [0, high, 1]]
+    assert_close(features(encoder, new), wanted, atol=1e-6)
+
+
+def test_bins_by_hand():
+    column = {"name": "x", "mean": 0, "deviation": 1, "offset": 0, "has_gaps": False}
+    column |= {"edges": [0.0, 2.0, 3.0], "one_hot": True}
+    frame = pd.DataFrame({"x": [-1.0, 0.0, 1.0, 2.0, 2.5, 9.0, np.nan]})
     wanted = [
-        [0, 0, 0, 0, 0, (1 - 1 / 3) * root],
-        [0, 10, 0, -10, 0, -root / 3],
+        [-1, 0, 0, 1, 0],
+        [0, 0, 0, 1, 0],
+        [1, 0.5, 0, 1, 0],
+        [2, 1, 0, 0, 1],
+        [2.5, 1, 0.5, 0, 1],
+        [9, 1, 1, 0, 1],
+        [0, 0, 0, 0, 0],
     ]
-    assert_close(found, wanted, atol=1e-6)
-    gap = features(encoder, pd.DataFrame({"x": [np.nan], "n": [1], "flag": [True]}))
-    assert_close(gap[0, :2], [1, 0])
+    assert_close(encode(frame, [column], {"x": "number"}), wanted)
+    column["one_hot"] = False
+    found = encode(frame, [column], {"x": "number"})
+    assert_close(found, np.array(wanted)[:, :3])
 
 
-def test_infinity_is_a_gap_in_the_rows_to_train_on_and_in_others():
-    frame = pd.DataFrame({"x": [1.0, 3.0, np.inf, -np.inf]})
-    found = features(table_encoder(frame), frame)
-    root = 2**-0.5
-    assert_close(found, [[0, -root], [0, root], [1, 0], [1, 0]], atol=1e-6)
+def test_labels_choose_the_bins_and_a_limit_keeps_the_best():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.uniform(-1, 1, 300), "z": rng.normal(size=300)})
+    frame["c"] = rng.uniform(-1, 1, 300)
+    labels = pd.DataFrame({"y": frame["x"] ** 2 * 9 + frame["c"] ** 2 * 3})
+    columns = {
+        each["name"]: each for each in table_encoder(frame, labels).layers[-1].columns
+    }
+    assert len(columns["x"]["edges"]) > 3
+    assert columns["z"]["edges"] == []
+    both = table_encoder(frame, labels, bins="both").output_shape[1]
+    linear = table_encoder(frame, labels, bins="linear").output_shape[1]
+    assert table_encoder(frame, labels, bins="none").output_shape[1] == 3
+    assert both - linear == linear - 3
+    # At most half as many edges as rows: 40 columns would have more.
+    many = pd.concat([frame["x"]] * 40, axis=1).set_axis(map(str, range(40)), axis=1)
+    found = table_encoder(many, labels).layers[-1].columns
+    assert 0 < sum(len(each["edges"]) for each in found) <= 150
+
+
+def test_large_integers_keep_their_differences():
+    seconds = 1_700_000_000 + np.arange(0, 100, 10)
+    frame = pd.DataFrame({"t": seconds})
+    found = features(table_encoder(frame, bins="none"), frame)[:, 0]
+    assert_close(found, (np.arange(10) - 4.5) / np.arange(10).std(ddof=1), rtol=1e-5)
+
+
+def test_numbers_are_encoded_in_float32_under_half_precision():
+    with dtype_policy("mixed_bfloat16"):
+        frame = pd.DataFrame({"x": [20_000.0, 20_001.0, 20_002.0]})
+        found = features(table_encoder(frame, bins="none"), frame)
+    assert_close(found, [[-1], [0], [1]], atol=1e-3)
 
 
 def test_what_does_not_differ_is_left_out(capsys):
@@ -56,39 +101,31 @@ def test_what_does_not_differ_is_left_out(capsys):
     assert [line[:12] for line in lines] == [f"Left out: {name}," for name in "bcde"]
 
 
-def test_large_numbers_are_scaled_before_they_are_in_half_precision():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
-        frame = pd.DataFrame({"x": [20_000.0, 20_001.0, 20_002.0]})
-        found = features(table_encoder(frame), frame)
-    finally:
-        keras.config.set_dtype_policy("float32")
-    assert_close(found.astype("float32")[:, 1], [-1, 0, 1], atol=0.01)
+def test_strings_are_one_hot_with_slots_for_gaps_and_for_rare_ones():
+    values = ["b", None, "a", "b", "rare"] * 1 + ["a", "b"] * 10
+    encoder = table_encoder(pd.DataFrame({"s": values}))
+    new = pd.DataFrame({"s": ["a", "b", "new", None, "", "rare"]})
+    gap, other = [1, 0, 0, 0], [0, 1, 0, 0]
+    wanted = [[0, 0, 1, 0], [0, 0, 0, 1], other, gap, gap, other]
+    assert_equal(features(encoder, new), wanted)
+    # What the rows to train on do not have is nothing, not a weight at random.
+    encoder = table_encoder(pd.DataFrame({"s": ["a", "b"] * 10}))
+    assert_equal(features(encoder, new[:4]), [[1, 0], [0, 1], [0, 0], [0, 0]])
 
 
-def test_a_constant_with_gaps_is_a_flag():
-    frame = pd.DataFrame({"a": [5.0, np.nan, 5.0]})
-    assert_equal(features(table_encoder(frame), frame), [[0], [1], [0]])
-
-
-@needs_look_up
-def test_strings_that_are_new_or_missing_share_an_embedding(tmp_path):
-    frame = pd.DataFrame({"s": ["b", None, "a", "b"]})
+def test_many_strings_have_an_embedding(tmp_path):
+    frame = pd.DataFrame({"s": [f"v{i % 70:02}" for i in range(700)]})
     encoder = table_encoder(frame)
-    new = pd.DataFrame({"s": ["a", "b", "new", None, ""]})
-    found = features(encoder, new)
-    assert found.shape == (5, 3)
-    assert_equal(found[2], found[3])
-    assert_equal(found[2], found[4])
-    assert len(np.unique(found, axis=0)) == 3
-    assert_equal(features(reloaded(encoder, tmp_path), new), found)
+    found = features(encoder, frame[:70])
+    assert found.shape == (70, 16)
+    assert len(np.unique(found, axis=0)) == 70
+    assert_equal(features(reloaded(encoder, tmp_path), frame[:70]), found)
 
 
-@needs_look_up
 @pytest.mark.parametrize("hashed", [None, {"items": 50}])
 def test_a_list_has_the_mean_of_the_embeddings_of_its_last_items(hashed):
     frame = pd.DataFrame({"items": [["a", "b"], ["c"], None, []]})
-    encoder = table_encoder(frame, hashed, max_items=2)
+    encoder = table_encoder(frame, hashed=hashed, max_items=2)
     rows = [["a"], ["b"], ("c", "a", "b"), np.array(["b", "b"]), [], None, np.nan]
     a, b, last, twice, *none = features(encoder, pd.DataFrame({"items": rows}))
     assert (a != b).any()
@@ -97,31 +134,51 @@ def test_a_list_has_the_mean_of_the_embeddings_of_its_last_items(hashed):
     assert_equal(np.array(none), np.zeros((3, len(a))))
 
 
-@needs_look_up
 def test_ids_are_hashed_into_so_many_embeddings():
-    frame = pd.DataFrame(
-        {"user": np.arange(500), "name": [f"n{i}" for i in range(500)]}
-    )
-    encoder = table_encoder(frame, {"user": 7, "name": 5})
-    sizes = [layer.input_dim for layer in encoder.layers if hasattr(layer, "input_dim")]
-    assert sizes == [8, 6]
+    frame = pd.DataFrame({"user": np.arange(500)})
+    encoder = table_encoder(frame, hashed={"user": 7})
+    assert encoder.layers[-1].embeddings.shape == (9, 16)
     found = features(encoder, frame)
-    assert 5 <= len(np.unique(found[:, :4], axis=0)) <= 8
-    assert_equal(found.shape, (500, 8))
+    assert len(np.unique(found, axis=0)) == 7
 
 
-@needs_look_up
+def test_a_hash_is_the_same_everywhere():
+    # Of a sum of products of bytes and factors, computed with Python's integers.
+    from dselectk_keras.tables.encoder import hash_factors
+
+    factors = [int(each) for each in hash_factors()]
+    texts = ["ann", "é", "x" * 200]
+    wanted = [
+        (sum(map(int.__mul__, text.encode(), factors)) % 2**64 >> 33) % 1000
+        for text in texts
+    ]
+    assert_equal(hash_strings(texts, [False] * 3, 1000), wanted)
+
+
+def test_other_rows_change_nothing():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=100), "s": rng.choice(["a", "b"], 100)})
+    labels = pd.DataFrame({"y": frame["x"] ** 2})
+    encoder = table_encoder(frame[:60], labels[:60])
+    changed, other = frame.copy(), labels.copy()
+    changed.loc[60:, "x"], other.loc[60:, "y"] = 1e6, -5.0
+    again = table_encoder(changed[:60], other[:60])
+    assert encoder.layers[-1].get_config() == again.layers[-1].get_config()
+
+
 @pytest.mark.traced
 def test_a_model_of_a_table_is_trained_saved_and_served(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {
-            "price": rng.normal(size=60),
-            "user": rng.choice(["ann", "bo", None], 60),
+            "the price": rng.normal(size=60),
+            "time": 1_700_000_000 + rng.integers(0, 99, 60),
+            "user": rng.choice(["ann", "bé", None], 60),
+            "kind": rng.choice(["new", "old", None], 60),
             "seen": [list(rng.choice(["x", "y"], i % 4)) for i in range(60)],
         }
     )
-    encoder = table_encoder(frame, {"user": 10})
+    encoder = table_encoder(frame, hashed={"user": 10}, max_items=3)
     model = dk.build_multitask_model(encoder, [dk.Task("buy", "binary")], experts=2)
     model.compile("adam")
     labels = pd.DataFrame({"buy": rng.integers(0, 2, 60)})
@@ -129,6 +186,21 @@ def test_a_model_of_a_table_is_trained_saved_and_served(tmp_path):
     wanted = model.predict(frame, verbose=0)["buy"]
     found = reloaded(model, tmp_path).predict(frame, verbose=0)["buy"]
     assert_close(found, wanted, rtol=1e-5)
+    if not ON_TENSORFLOW:
+        return
+    import tensorflow as tf
+
+    model.export(tmp_path / "served", verbose=False)
+    served = tf.saved_model.load(tmp_path / "served")
+    seen = [[*each, "", "", ""][:3] for each in frame["seen"]]
+    raw = {
+        "the_price": tf.constant(frame[["the price"]].to_numpy("float32")),
+        "time": tf.constant(frame[["time"]].to_numpy("float64")),
+        "user": tf.constant(frame["user"].fillna("").tolist()),
+        "kind": tf.constant(frame["kind"].fillna("").tolist()),
+        "seen": tf.constant(seen),
+    }
+    assert_close(served.serve(raw)["buy"], wanted, rtol=1e-5)
 
 
 def encoded(columns, **options):
@@ -136,7 +208,7 @@ def encoded(columns, **options):
 
 
 test_columns_that_cannot_be_encoded_are_refused = refusals(
-    (table_encoder, "must be a table of pandas. Received: a dict", ({"a": [1]},)),
+    (table_encoder, "must be a data frame of pandas. Received: a dict", ({"a": [1]},)),
     (
         encoded,
         "must name columns of the table: a. Received: b",
@@ -144,33 +216,10 @@ test_columns_that_cannot_be_encoded_are_refused = refusals(
     ),
     (encoded, "must have a column that differs", {"columns": {"a": [1, 1]}}),
     (encoded, "`max_items` must be", {"columns": {"a": [1, 2]}, "max_items": 1}),
+    (encoded, "`bins` must be", {"columns": {"a": [1, 2]}, "bins": "many"}),
+    (
+        encoded,
+        r"`hashed\['s'\]` must be",
+        {"columns": {"s": ["a", "b"]}, "hashed": {"s": 0}},
+    ),
 )
-
-
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="It looks up strings.")
-def test_strings_need_tensorflow():
-    with pytest.raises(ValueError, match="'s' has strings or ids, which only Tensor"):
-        encoded({"s": ["a", "b"]})
-
-
-@needs_look_up
-@pytest.mark.parametrize(
-    ("column", "hashed", "text"),
-    [
-        (["a", 1], None, "'s' must have strings, lists of strings,.*Received: 1"),
-        ([["a"], [2]], None, "Received: 2. Convert it"),
-        ([1.0, None], {"s": 3}, "integers without gaps. Received: 1"),
-        ([1, 2], {"s": 0}, r"`hashed\['s'\]` must be"),
-    ],
-)
-def test_values_that_are_no_strings_are_refused(column, hashed, text):
-    with pytest.raises(ValueError, match=text):
-        encoded({"s": column}, hashed=hashed)
-
-
-@needs_look_up
-def test_lists_of_other_things_are_refused():
-    encoder = encoded({"s": [["a"], ["b"]]})
-    for value in ("a", [1]):
-        with pytest.raises(ValueError, match="'s' must have lists of strings"):
-            as_inputs(encoder, pd.DataFrame({"s": [value, ["a"]]}))

@@ -232,4 +232,11 @@ class Experiment(abc.ABC):
             del fields["trial_runs"]
         if self.gates:
             fields["gates"] = list(self.gates)
-        return json.loads(json.dumps(fields))
+        return json.loads(json.dumps(fields | self.spaces))
+
+    @property
+    def spaces(self):
+        """The space of each arm that is tuned, for the config; empty if none is."""
+        found = {arm: self.space(arm) for arm in self.arms}
+        found = {arm: space for arm, space in found.items() if space}
+        return {"space": found} if found else {}

@@ -149,10 +149,9 @@ def _most(size, count):
 
 def _is_clear(size, count):
     """Check whether so many of a size are more, or fewer, than chance has at 5 %."""
-    steps = np.arange(1, size + 1)
-    logs = np.cumsum(np.log((size + 1 - steps) / steps)) - size * math.log(2)
-    logs = np.append(-size * math.log(2), logs)  # Of each count.
-    return 2 * np.exp(logs[max(count, size - count) :]).sum() <= 0.05
+    from scipy.stats import binom
+
+    return 2 * binom.sf(max(count, size - count) - 1, size, 0.5) <= 0.05
 
 
 def all_hold(judgements):

@@ -178,7 +178,8 @@ def _how(results):
         )
     parts += _paper_size(results)
     config = experiment.config
-    rows = [[name, f"`{config[name]}`"] for name in config if name != "stand_in"]
+    shown = [name for name in config if name not in ("stand_in", "space")]
+    rows = [[name, f"`{config[name]}`"] for name in shown]
     parts.append(table(["config", ""], rows))
     rows = []
     for arm in experiment.arms:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import pathlib
+import re
 
 import numpy as np
 
@@ -18,6 +19,7 @@ class NotRunError(LookupError):
     """An arm has no runs."""
 
 
+BREAK = r"\n *"  # No string of JSON has one.
 HEAD = ("experiment", "preset", "config", "environments")
 
 
@@ -60,6 +62,7 @@ class Results:
         self.path = results_path(experiment, preset, folder)
         self.runs = []
         self.environments = []
+        self.spaces = {}  # Those of the file: another experiment may share it.
         if self.path and self.path.exists() and not fresh:
             self._read(self.path)
 
@@ -220,22 +223,41 @@ class Results:
             ]
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise damaged(path, error) from error
-        if differs := differing(kept["config"], self.experiment.config):
+        if differs := self._differing(kept["config"], runs):
             raise ValueError(
                 f"{path} holds runs of another config: {', '.join(differs)} "
                 "differ. Throw them away with --fresh, or write elsewhere with --out."
             )
         self.environments = kept["environments"]
+        self.spaces = kept["config"].get("space", {})
         self.runs = runs
+
+    def _differing(self, config, runs):
+        """What differs from the config: of the spaces, those of arms that have runs.
+
+        An arm with trials may have more values now: it lacks the trials of these.
+        """
+        config, own = dict(config), dict(self.experiment.config)
+        before, now = config.pop("space", {}), own.pop("space", {})
+        for arm in {run.arm for run in runs} & {*self.experiment.arms}:
+            has_trials = any(run.tuning for run in runs if run.arm == arm)
+            if not (has_trials and _grown(before.get(arm, {}), now.get(arm, {}))):
+                config[f"the space of {arm}"] = before.get(arm)
+                own[f"the space of {arm}"] = now.get(arm)
+        return differing(config, own)
 
     def _write(self, path):
         experiment = self.experiment
-        values = experiment.source, self.preset, experiment.config, self.environments
+        config = experiment.config
+        if spaces := {**self.spaces, **config.get("space", {})}:
+            config["space"] = spaces
+        values = experiment.source, self.preset, config, self.environments
         head = dict(zip(HEAD, values, strict=True))
         runs = [dataclasses.asdict(run) for run in self.runs]
         # Without blanks, of which tables of small numbers would have one for each.
         lines = ",\n  ".join(to_json(run, separators=(",", ":")) for run in runs)
-        text = to_json(head, indent=1)[:-2] + f',\n "runs": [\n  {lines}\n ],\n'
+        text = _one_line_each(to_json(head, indent=1))[:-2]
+        text += f',\n "runs": [\n  {lines}\n ],\n'
         checksum = _checksum({**head, "runs": runs})
         text += f' "checksum": "{checksum}"\n}}\n'
         write_whole(path, text)
@@ -245,6 +267,22 @@ def results_path(experiment, preset, folder):
     """The path of the file of an experiment's results; `None` without a folder."""
     name = f"{experiment.source}_{preset}.json"
     return pathlib.Path(folder) / name if folder else None
+
+
+def _one_line_each(text):
+    """Indented JSON with each list of numbers or texts in one line."""
+
+    def joined(found):
+        return f"[{re.sub(BREAK, ' ', found[1])}]"
+
+    return re.sub(rf"\[{BREAK}([^][{{}}]*?){BREAK}\]", joined, text)
+
+
+def _grown(before, now):
+    """Check whether a space has the settings of another, and all their values."""
+    if before.keys() != now.keys():
+        return False
+    return all(value in now[name] for name in before for value in before[name])
 
 
 def _checksum(content):

@@ -144,7 +144,7 @@ def _list(workload):
             x = ops.sum(x, axis=-1, keepdims=True)
         else:
             layers = [keras.layers.Dense(width, "relu") for width in task.tower]
-            layers += [keras.layers.Dense(task.num_outputs, task.output_activation)]
+            layers += [keras.layers.Dense(task.num_outputs, task.rules.activation)]
         towers.append(layers)
         outputs[task.name] = _through(layers, x)
     model = keras.Model(inputs, outputs)

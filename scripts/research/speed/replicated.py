@@ -5,7 +5,8 @@ import time
 
 import keras
 
-from dselectk_keras import Batches, datasets, replicate
+from dselectk_keras import datasets, replicate
+from dselectk_keras.batches import Batches
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.gates import DSelectKGate
 from dselectk_keras.layers import MoE

@@ -10,6 +10,7 @@ import numpy as np
 import dselectk_keras as dk
 from dselectk_keras.datasets import grouped_tasks
 from dselectk_keras.plots import plot_expert_heatmap, style
+from dselectk_keras.plots._label_ends import spread_positions
 from research.benches.pruned_bottom import PruneUnits, build_pruned_bottom
 from research.engine import Arm, Experiment, by_group, drawing, preset, train_jobs
 from research.engine.experiment import TRIAL_SEED
@@ -90,7 +91,14 @@ FEW = (
     "softmax, all 16",
     "shared bottom, 256 units",
 )
-IN_PICTURE = *FEW, "random, 2 of 16, side by side", "shared bottom, 32 units"
+
+
+# Points whose names are above or below them: alignments, and how far.
+BESIDE = {
+    "one model per task": ("left", "bottom", 0.04),
+    "softmax, all 16": ("right", "bottom", 0.07),
+    "shared bottom, 105 units": ("center", "top", -0.06),
+}
 
 
 class FollowRates(keras.callbacks.Callback):
@@ -186,13 +194,11 @@ class Demo(Experiment):
         return rows
 
     def draw_errors(self, results):
-        """The error of some models over the cost of serving one task."""
-        figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.2)
+        """The error of each model over the cost of serving one task."""
+        figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.6)
         kinds = dict(zip((FIT, LEARNED, FIXED, DENSE), style.COLORS, strict=False))
-        labelled = set()
+        labelled, places = set(), {}
         for arm in filter(results.of, self.arms):
-            if arm not in IN_PICTURE:
-                continue
             kind = self.arms[arm].more["kind"]
             errors = results.values(arm, "test_error")
             place = results.mean(arm, "multiplications"), errors.mean()
@@ -205,20 +211,10 @@ class Demo(Experiment):
                 label=None if kind in labelled else kind,
             )
             labelled.add(kind)
-            right = place[0] > 3000
-            ax.annotate(
-                arm,
-                place,
-                xytext=(-7 if right else 7, 0),
-                textcoords="offset points",
-                ha="right" if right else "left",
-                va="center",
-                fontsize=style.SMALL_FONT,
-                color=kinds[kind],
-            )
-        ax.set(xscale="log", yscale="log", xlim=(700, 11000))
+            places[arm] = place
+        ax.set(xscale="log", yscale="log", xlim=(80, 11000))
         for axis, ticks in (
-            (ax.xaxis, (1000, 2000, 4000, 8000)),
+            (ax.xaxis, (100, 200, 500, 1000, 2000, 5000, 10_000)),
             (ax.yaxis, (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)),
         ):
             axis.set_ticks(ticks, [f"{tick:,}" for tick in ticks])
@@ -228,13 +224,44 @@ class Demo(Experiment):
             ax, "multiplications to serve one task", "test error (variance is 1)"
         )
         ax.legend(title="experts of a task", frameon=False, fontsize=style.SMALL_FONT)
+        colors = [kinds[self.arms[arm].more["kind"]] for arm in places]
+        name_points(ax, places, colors)
         return figure
 
     def draw_experts(self, results):
         """The experts that each task uses, in their groups."""
         weights = np.array(results.ran(SHOWN)[0].numbers["weights"])
-        groups = grouped_tasks(self.num_tasks, 1, 1, 1).groups
+        groups = grouped_tasks(self.num_tasks).groups
         return plot_expert_heatmap(weights, groups=groups)
+
+
+def name_points(ax, places, colors):
+    """Write the names of points to their left, in a column where they cost the same.
+
+    Args:
+        ax: Axes whose limits are set.
+        places: A dict from names to points.
+        colors: A list of their colours.
+    """
+    ax.figure.draw_without_rendering()
+    to_axes = ax.transData + ax.transAxes.inverted()
+    points = {name: to_axes.transform(place) for name, place in places.items()}
+    # Those in the middle are at nearly one x.
+    column = [name for name, (x, _) in points.items() if 0.35 < x < 0.65]
+    gap = 1.7 * style.SMALL_FONT * ax.figure.dpi / 72 / ax.get_window_extent().height
+    spread = spread_positions([points[name][1] for name in column], gap)
+    heights = dict(zip(column, spread, strict=True))
+    for (name, (x, y)), color in zip(points.items(), colors, strict=True):
+        text = {"fontsize": style.SMALL_FONT, "color": color, "ha": "right"}
+        place, text["va"] = (x - 0.02, y), "center"
+        if name in BESIDE:
+            text["ha"], text["va"], rise = BESIDE[name]
+            place = x, y + rise
+        elif name in heights:
+            place = 0.45, heights[name]
+            text["arrowprops"] = {"arrowstyle": "-", "lw": 0.6, "color": color}
+            text["arrowprops"] |= {"shrinkA": 0, "shrinkB": 3, "relpos": (1, 0.5)}
+        ax.annotate(name, (x, y), place, *["axes fraction"] * 2, **text)
 
 
 def problem_of(job):

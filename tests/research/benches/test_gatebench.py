@@ -33,11 +33,10 @@ from research.benches.gate_comparison.apart import build_apart
 from research.benches.gate_comparison.statistics import ratio
 from research.benches.pruned_bottom import build_pruned_bottom, prune
 from research.engine import Job
+from research.engine.experiment import TRIAL_SEED
 
 COMMITTED = pathlib.Path(__file__).parents[3] / "docs" / "gatebench"
-needs_jax = pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="the runs are one program of JAX"
-)
+needs_jax = pytest.mark.backends("jax", reason="the runs are one program of JAX")
 
 
 @pytest.mark.backend_independent
@@ -313,6 +312,16 @@ def test_results_after_other_epochs_are_not_continued(
 
 
 @pytest.mark.backend_independent
+@pytest.mark.parametrize(
+    "sizes", [{"units": 3}, {"rates": (0.1,)}, {"tower": (2,)}, {"num_experts": 4}]
+)
+def test_results_of_other_sizes_are_refused(sizes):
+    problem = dataclasses.replace(problems.PROBLEMS["adult"], **sizes)
+    with pytest.raises(ValueError, match="another config: sizes differ"):
+        bench.open_results(bench.Gates(problem=problem), COMMITTED)
+
+
+@pytest.mark.backend_independent
 def test_the_cost_is_that_of_the_runs_that_are_lacking(tmp_path, untrained, capsys):
     name = "correlation 0.5"
     given = ["--problems", name, "--out", str(tmp_path), "--dry-run"]
@@ -398,14 +407,95 @@ def test_ratios_are_paired():
 
 
 @pytest.mark.backend_independent
-def test_intervals_draw_families_too(monkeypatch):
-    big = {name: problems.Problem("big", None) for name in "abcde"}
+@pytest.mark.parametrize("count", [610, 40_000])
+def test_no_trial_sees_a_row_of_a_reported_test(count):
+    sizes = 4000, 1500, 1500
+    trial = np.concatenate(tables.apart(count, TRIAL_SEED, sizes))
+    for seed in range(4):
+        train, validation, test = map(set, tables.apart(count, seed, sizes))
+        assert not test & (train | validation | set(trial))
+        assert not train & validation
+        assert len(test) == min(sizes[2], count // 5)
+        assert len(train) == min(sizes[0], 3 * count // 5)
+
+
+@pytest.mark.backend_independent
+def test_later_problems_have_seeds_of_their_own():
+    for problem in problems.PROBLEMS.values():
+        assert problem.draws < 1000
+        assert (problem.first_seed == 1000) == (problem.later and not problem.real)
+    seen = []
+    problem = problems.Problem("", lambda seed, _: seen.append(seed), first_seed=1000)
+    bench.tables_of.__wrapped__(problem, (0, 2), ".")
+    assert seen == [1000, 1002]
+
+
+@pytest.mark.backend_independent
+def test_the_highest_level_is_drawn(monkeypatch):
+    big = {name: problems.Problem("big", None) for name in "abc"}
     monkeypatch.setattr(statistics, "PROBLEMS", big)
-    errors = {(name, draw): 2.0 for name in big for draw in range(3)} | {("z", 0): 1.0}
-    found = ratio(errors, dict.fromkeys(errors, 1.0))
-    np.testing.assert_allclose(found.mean, 2 ** (5 / 6))
-    # A fourth of the time, both families that are drawn are the same one.
-    np.testing.assert_allclose([found.low, found.high], [1.0, 2.0])
+
+    def found(**logs):
+        errors = {
+            (name, draw): np.exp(log)
+            for name, own in logs.items()
+            for draw, log in enumerate(own)
+        }
+        return np.log(ratio(errors, dict.fromkeys(errors, 1.0))[:3])
+
+    # Student's t is 12.71 with one degree of freedom, and 4.303 with two.
+    half = 12.706 * 0.5
+    wanted = [2.5, 2.5 - half, 2.5 + half]
+    # Two families, of which one has problems with means of 2 and 4.
+    np.testing.assert_allclose(found(a=[1, 3], b=[4], z=[2]), wanted, rtol=1e-4)
+    # One family: two problems with means of 2 and 3; and one problem: its draws.
+    np.testing.assert_allclose(found(a=[1, 3], b=[3]), wanted, rtol=1e-4)
+    reach = 4.3027 / 3**0.5
+    np.testing.assert_allclose(found(a=[1, 2, 3]), [2, 2 - reach, 2 + reach], rtol=1e-4)
+
+
+def drawn(names, rng):
+    """Errors whose logs are sums of normal numbers: of family, problem and draw."""
+    families = {}
+    for name in names:
+        families.setdefault(statistics.family_of(name), 0.1 * rng.normal())
+    found = {}
+    for name in names:
+        mean = families[statistics.family_of(name)] + 0.1 * rng.normal()
+        draws = problems.PROBLEMS[name].draws
+        for draw in range(draws):
+            found[name, draw] = float(np.exp(mean + 0.05 * rng.normal()))
+    return found
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("part", page.PARTS)
+def test_intervals_cover_the_true_ratio(part):
+    chosen = page.PARTS[part]
+    names = [name for name, each in problems.PROBLEMS.items() if chosen(each)]
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(1000):
+        errors = drawn(names, rng)
+        found.append(ratio(errors, dict.fromkeys(errors, 1.0)))
+    assert 0.93 < np.mean([each.low <= 1 <= each.high for each in found]) < 0.97
+
+
+@pytest.mark.backend_independent
+@pytest.mark.parametrize("draws", [3, 5])
+def test_a_verdict_without_an_effect_is_seldom_yes(draws):
+    rng, found = np.random.default_rng(0), []
+    for _ in range(500):
+        rows = []
+        for draw in range(draws):
+            for arm in (page.BEST, page.CONTROL):
+                choices = np.exp(0.06 * rng.normal(size=16))
+                validated = choices * np.exp(0.06 * rng.normal(size=16))
+                best = float(choices[validated.argmin()])
+                rows.append(_row(arm, best, draw, choices=choices.tolist()))
+            rows.append(_row(page.FIT, float(np.exp(0.06 * rng.normal())), draw))
+        found.append(page.verdict(rows, "mine"))
+    assert found.count("yes") < 0.05 * len(found)
 
 
 @pytest.mark.backend_independent
@@ -423,10 +513,10 @@ def test_the_headline_is_given_for_real_data_and_for_what_was_made_or_added_late
     )
     real, made = "4.000", "3.000"  # Without an interval, of one draw.
     (line,) = lines[2:]
-    assert line.startswith("| softmax | dense | 3.464 [3.00, 4.00], 2 problems | ")
+    assert line.startswith("| softmax | dense | 3.464 [0.56, 21.54], 2 problems | ")
     assert line.endswith(f" | {real}, 1 problem | {made} | {real} |")
     first, second = page.headline_table(rows, "untuned").splitlines()[2:]
-    assert "2 problems | 17.321 [15.00, 20.00] | " in first
+    assert "2 problems | 17.321 [2.78, 107.72] | " in first
     assert second.startswith(
         "| chosen by fit | sparse | 1.000 [1.00, 1.00] | 5.000 [5.00, 5.00] | "
     )
@@ -669,7 +759,7 @@ def test_the_page_of_an_own_gate_has_the_problems_of_the_command(
     tmp_path, monkeypatch, untrained, own_file
 ):
     shown = []
-    monkeypatch.setattr(page, "text", lambda rows, _: str(shown.append(rows)))
+    monkeypatch.setattr(page, "text", lambda rows, *_: str(shown.append(rows)))
     for name in ("draw", "draw_costs"):
         monkeypatch.setattr(page, name, lambda _: None)
     monkeypatch.setattr(page.style, "save_figure", lambda *_, **__: None)
@@ -957,7 +1047,7 @@ def test_without_jax_the_command_says_what_to_install(monkeypatch):
 @pytest.mark.backend_independent
 def test_the_committed_page_has_the_committed_results():
     every = bench.read(bench.COMMITTED)
-    found = page.text(bench.rows_of(every), every[-1].environments[-1])
+    found = page.text_of(every)
     assert (COMMITTED / "gatebench.md").read_text(encoding="utf-8") == found
 
 

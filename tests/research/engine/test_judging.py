@@ -104,6 +104,9 @@ def test_failed_runs_are_trimmed():
     # Winsorized: 1, 1, 2, ..., 18, 18.
     spread = np.square(np.clip(range(20), 1, 18) - 9.5).sum()
     assert error == pytest.approx(math.sqrt(spread / (18 * 17)))
+    # Five of a hundred at each end.
+    assert trimmed_gap([*range(95), *[1e6] * 5])[::2] == (49.0 + 0.5, 90)
+    assert trimmed_gap([*range(94), *[1e6] * 6]).mean > 1e4
     assert trimmed_gap([3.0, 1.0, 2.0]) == pytest.approx(gap_of([3.0, 1.0, 2.0]))
     assert math.isnan(trimmed_gap([1.0]).error)
 

@@ -289,6 +289,50 @@ def test_another_config_is_refused(tmp_path):
         reproduce(Counting(size=4), folder=tmp_path, progress=False)
 
 
+@dataclasses.dataclass(frozen=True)
+class Rated(Experiment):
+    """An arm with these rates, of which the lowest is best."""
+
+    name = "rated"
+    title = "rates"
+    rates: dataclasses.InitVar[tuple] = ()
+    sampler: str = "grid"
+
+    def __post_init__(self, rates):
+        object.__setattr__(self, "space_of_a", {"rate": rates})
+
+    @property
+    def arms(self):
+        return {"a": Arm(space=self.space_of_a)}
+
+    def run(self, arm, jobs):
+        return [{"objective": job.settings["rate"]} for job in jobs]
+
+
+def test_results_of_another_space_are_not_taken_as_done(tmp_path):
+    given = {"folder": tmp_path, "progress": False}
+    reproduce(Rated(rates=(0.1, 0.3)), **given)
+    # As many settings as before, or some of them.
+    for rates in [(0.1, 0.2), (0.3,)]:
+        with pytest.raises(ValueError, match=r"config: the space of a differ.*--fresh"):
+            reproduce(Rated(rates=rates), **given)
+    # What it has tried is among these.
+    results = reproduce(Rated(rates=(0.01, 0.1, 0.3)), **given)
+    assert len(results.of("a", tuning=True)) == 3
+    assert [run.settings for run in results.of("a")] == [{"rate": 0.01}]
+    # Without trials, nobody knows what the new ones would say.
+    results.runs = results.of("a")
+    results._write(results.path)
+    assert reproduce(Rated(rates=(0.01, 0.1, 0.3)), **given).runs == results.runs
+    with pytest.raises(ValueError, match="the space of a differ"):
+        reproduce(Rated(rates=(0.001, 0.01, 0.1, 0.3)), **given)
+
+
+def test_the_lists_of_a_config_take_one_line_each(tmp_path):
+    results = reproduce(Rated(rates=(0.1, 0.3)), folder=tmp_path, progress=False)
+    assert '    "rate": [0.1, 0.3]\n' in results.path.read_text()
+
+
 def test_a_second_process_is_refused_and_no_run_is_lost(tmp_path):
     class Busy(Counting):
         def run(self, arm, jobs):

@@ -5,7 +5,8 @@ import dataclasses
 import keras
 import pytest
 
-from dselectk_keras import AttentiveGate, TopKGate
+from dselectk_keras import TopKGate
+from dselectk_keras.baselines import AttentiveGate
 from research.engine import Job
 from research.papers import EXPERIMENTS
 from research.papers.dselectk._gates import new_gate

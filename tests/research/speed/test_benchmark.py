@@ -47,7 +47,7 @@ def test_dispatched_forms_predict_the_same():
     assert set(check_forms(SPARSE)) == {"list", "plain", *XLA, "dispatched"}
 
 
-@pytest.mark.skipif(not XLA, reason="JAX compiles every form by XLA, torch none.")
+@pytest.mark.backends("tensorflow", reason="JAX compiles all by XLA, torch nothing.")
 def test_xla_compiles_the_stacked_form_of_many_tasks():
     many = dataclasses.replace(TINY, num_tasks=8)
     one, two = (workload.model("XLA") for workload in (many, TINY))
@@ -105,7 +105,7 @@ def test_dispatch_counts_what_is_chosen():
     assert 7 < dense / sparse < 8
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="Only JAX counts them.")
+@pytest.mark.backends("jax", reason="Only JAX counts them.")
 def test_operations_are_those_that_the_compiler_counts():
     workload = WORKLOADS["W1-per-example-128"].small()
     import jax
@@ -314,7 +314,7 @@ CODE = {
 }
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="Both need torch.")
+@pytest.mark.backends("torch", reason="Both need torch.")
 @pytest.mark.parametrize("code", CODE)
 def test_code_of_others_is_timed_beside_the_package(code, tmp_path, monkeypatch):
     workload, small, title, files = CODE[code]
@@ -334,7 +334,7 @@ def test_code_of_others_is_timed_beside_the_package(code, tmp_path, monkeypatch)
     assert (f"| {title}, same loop | torch |" in page) == (SAME_LOOP in forms)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="It needs Keras 2.")
+@pytest.mark.backends("tensorflow", reason="It needs Keras 2.")
 def test_the_original_release_needs_keras_2(tmp_path):
     with pytest.raises(RuntimeError, match=r"needs Keras 2.*Received: Keras 3\."):
         measure_other("release", tmp_path, "W2", rounds=1)

@@ -1,14 +1,25 @@
 """The demo and the experiment behind it."""
 
 import dataclasses
+import itertools
 import pathlib
 import re
 
 import demo
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.text import Text
 
-from research.engine import Job, Results
+from research.engine import Job, Results, Run
 from research.engine.experiment import TRIAL_SEED
-from research.studies.demo import DECAYS, RATES, Demo, multiplications, problem_of
+from research.studies.demo import (
+    DECAYS,
+    RATES,
+    SHOWN,
+    Demo,
+    multiplications,
+    problem_of,
+)
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -35,6 +46,39 @@ def test_the_demo_compares_errors_and_costs(tmp_path, capsys, monkeypatch):
     assert {"demo-errors.png", "demo-experts.png"} == {
         each.name for each in tmp_path.iterdir()
     }
+
+
+def overlapping(texts):
+    """Pairs of texts of a figure of which one covers a part of the other."""
+    # Two points more than the text, to part it from others.
+    # Without the lines from names to points.
+    boxes = {str(t): Text.get_window_extent(t).padded(1.4) for t in texts}
+    pairs = itertools.combinations(boxes, 2)
+    return [pair for pair in pairs if boxes[pair[0]].overlaps(boxes[pair[1]])]
+
+
+def test_the_first_picture_names_every_model_without_overlap():
+    experiment = Demo()
+    figure = experiment.draw_errors(Results(experiment, "cpu", ROOT / "docs/results"))
+    figure.draw_without_rendering()
+    (ax,) = figure.axes
+    # The pruned shared bottom, at the same cost as ours, is among them.
+    assert {text.get_text() for text in ax.texts} == {*experiment.arms}
+    assert not overlapping([*ax.texts, *ax.get_legend().get_texts()])
+    plt.close(figure)
+
+
+def test_the_second_picture_has_the_groups_of_the_problem():
+    results = Results(Demo(), "demo")
+    weights = np.eye(16)[np.arange(64) // 4]
+    results.add(Run(SHOWN, 0, {}, {"weights": weights}, 0.0), {})
+    figure = results.experiment.draw_experts(results)
+    figure.draw_without_rendering()
+    ax = figure.axes[0]
+    assert [label.get_text() for label in ax.get_yticklabels()] == [*"01234567"]
+    assert len(ax.collections[-1].get_paths()) == 7  # Lines between groups.
+    assert not overlapping(filter(Text.get_text, ax.get_xticklabels()))
+    plt.close(figure)
 
 
 def test_a_tower_reads_mixed_experts_once():

@@ -14,9 +14,7 @@ from research.studies.ranking import Ranking, as_ranking, grouped_auc
 
 STATIC = "DSelect-k, static, condensed"
 SETTINGS = {"learning_rate": 0.01, "weight_decay": 0.1}
-exports = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="TensorFlow exports."
-)
+exports = pytest.mark.backends("tensorflow", reason="TensorFlow exports.")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import json
 import math
 import pathlib
 import re
@@ -28,6 +29,19 @@ from research.engine.plan import cost
 from research.engine.reproduce import lacking
 
 COMMITTED = pathlib.Path(__file__).parents[4] / "docs" / "gatebench" / "gates"
+# What the results of a problem depend on, beside its data and its epochs.
+SIZES = (
+    "num_experts",
+    "num_nonzeros",
+    "units",
+    "tower",
+    "layers",
+    "batch_size",
+    "steps",
+    "rates",
+    "decays",
+    "first_seed",
+)
 # In the middle of the grid, for the arms without tuning.
 ONE_SETTING = {"rate": 0.03, "decay": 0.3}
 
@@ -68,7 +82,9 @@ class Gates(Experiment):
     def config(self):
         """The settings on which the results depend, as JSON values."""
         own = {"gates": self.own} if self.own else {}
-        return {"problem": self.problem.name, "epochs": self.epochs, **own}
+        sizes = {name: getattr(self.problem, name) for name in SIZES}
+        config = {"problem": self.problem.name, "epochs": self.epochs, "sizes": sizes}
+        return json.loads(json.dumps(config | self.spaces | own))
 
     @property
     def arms(self):
@@ -154,7 +170,7 @@ def trainer_of(problem, draws, folder, gate, architecture):
 @functools.lru_cache(maxsize=1)
 def tables_of(problem, draws, folder):
     """The data of a problem, by draw."""
-    return {draw: problem.load(draw, folder) for draw in draws}
+    return {draw: problem.load(problem.first_seed + draw, folder) for draw in draws}
 
 
 def summarize(trainer, job, history, dense=False):
@@ -199,9 +215,12 @@ def open_results(bench, folder, fresh=False):
 
 
 def committed(problem):
-    """The committed `Results` of a problem."""
+    """The committed `Results` of a problem, without runs if there are none of it."""
     gates = Gates(problem=PROBLEMS[problem.name])
-    return Results(gates, gates.preset, COMMITTED)
+    for results in read(COMMITTED):
+        if results.experiment.config == gates.config:
+            return results
+    return Results(gates, gates.preset)
 
 
 def price(done):
@@ -231,8 +250,13 @@ def read(folder):
     for path in sorted(pathlib.Path(folder).glob(f"{Gates.name}_*.json")):
         config = read_json(path)["config"]
         problem = PROBLEMS[config["problem"]]
-        problem = dataclasses.replace(problem, epochs=config["epochs"])
-        own = dict.fromkeys(config.get("gates", ()), Arm())
+        # Results that were made with other rows are shown, and not continued.
+        seed = config["sizes"]["first_seed"]
+        problem = dataclasses.replace(problem, epochs=config["epochs"], first_seed=seed)
+        spaces = config["space"]
+        own = {
+            name: Arm(space=spaces.get(name, {})) for name in config.get("gates", ())
+        }
         bench = Gates(problem=problem, compared={**own, **GATES})
         every.append(Results(bench, bench.preset, folder))
     return every

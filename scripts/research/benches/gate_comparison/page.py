@@ -36,6 +36,8 @@ FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
 FEW = """ Some
 problems have fewer arms, and mostly fewer settings: {names}. There the best rate is at
 an edge in {edge:.0%}. The long ones have no weight decay."""
+EARLIER = """ These
+results of {} are of earlier rows, which other problems have too."""
 # Arms that docs/choosing.md leaves to the page.
 NOT_IN_BLOCK = (
     "shared bottom",
@@ -68,12 +70,25 @@ def write(folder, names=None):
     style.save_figure(draw(rows), images / "gatebench.png", dpi=250)
     style.save_figure(draw_costs(rows), images / "costs.png", dpi=250)
     path = folder / "gatebench.md"
-    write_whole(path, text(rows, every[-1].environments[-1]))
+    write_whole(path, text_of(every))
     return path
 
 
-def text(rows, machine):
-    """The text of the page, of the rows and of the environment of a run."""
+def text_of(every):
+    """The text of the page, of some `Results`."""
+    problems = [results.experiment.problem for results in every]
+    earlier = [p.name for p in problems if p.first_seed != PROBLEMS[p.name].first_seed]
+    return text(rows_of(every), every[-1].environments[-1], earlier)
+
+
+def text(rows, machine, earlier=()):
+    """The text of the page, of the rows and of the environment of a run.
+
+    Args:
+        rows: See `rows_of`.
+        machine: The environment of a run.
+        earlier: The names of problems whose results are of rows that others have.
+    """
     by_family = families(rows)
     draws = 1 + max(row["draw"] for row in rows)
     names = [name for found in by_family.values() for name in found]
@@ -85,6 +100,7 @@ def text(rows, machine):
     ]
     page = TEMPLATE.read_text(encoding="utf-8").format(
         machine=machine,
+        earlier=EARLIER.format("; ".join(earlier)) if earlier else "",
         problems=len(names),
         real=sum(PROBLEMS[name].real for name in names),
         later=sum(PROBLEMS[name].later for name in names),
@@ -133,8 +149,8 @@ def families(rows):
 
 
 def _means(own, others, by_family):
-    means = [mean_ratio(only(own, names), others) for names in by_family.values()]
-    return [f"{each:.2f}" if each else "" for each in means]
+    pairs = [[only(each, n) for each in (own, others)] for n in by_family.values()]
+    return [_marked(f"{mean_ratio(*p):.2f}", *p) if p[0] else "" for p in pairs]
 
 
 # Problems of which the headline is given, too.
@@ -192,11 +208,16 @@ def family_table(rows, number="test"):
 
 def counted(own, others):
     """A ratio, and on how many problems it is, if another arm has been run on more."""
+    found = ratio(own, others)
+    return _marked(found, own, others) if found else ""
+
+
+def _marked(found, own, others):
+    """A ratio, as text, and on how many problems it is, if another has more."""
     numbers = [len({problem for problem, _ in each}) for each in (own, others)]
     plural = "s" if numbers[0] > 1 else ""
     text = "" if numbers[0] >= numbers[1] else f", {numbers[0]} problem{plural}"
-    found = ratio(own, others)
-    return f"{found}{text}" if found else ""
+    return f"{found}{text}"
 
 
 def normalized_table(rows):
@@ -213,19 +234,22 @@ def normalized_table(rows):
 def verdict(rows, problem):
     """Judge by intervals if the choice matters: "yes", "no" or "undecided".
 
-    The interval of a single draw has no width, and that of two hardly any.
+    Two draws say hardly anything. Yes is one of several tests, by Bonferroni's
+    correction.
     """
     if len({row["draw"] for row in rows if row["problem"] == problem}) < FEWEST_DRAWS:
         return "undecided"
-    found = [ratio(luck(rows, BEST, problem), luck(rows, CONTROL, problem))]
-    found += [
-        ratio(only(errors(rows, arm), [problem]), random_errors(rows, BEST))
+    pairs = [(luck(rows, BEST, problem), luck(rows, CONTROL, problem))]
+    pairs += [
+        (only(errors(rows, arm), [problem]), random_errors(rows, BEST))
         for arm in ("known groups", FIT)
     ]
-    found = [each for each in found if each]
-    if any(each.high < 0.98 for each in found):
+    pairs = [pair for pair in pairs if pair[0].keys() & pair[1].keys()]
+    # Any of them may say yes by chance; all must say no.
+    if any(ratio(*pair, among=len(pairs)).high < 0.98 for pair in pairs):
         return "yes"
-    return "no" if all(each.low > 0.95 for each in found) else "undecided"
+    lows = [ratio(*pair).low for pair in pairs]
+    return "no" if min(lows, default=0) > 0.95 else "undecided"
 
 
 def choices_table(rows):
@@ -275,9 +299,9 @@ def block(rows):
     fit, lines = errors(rows, FIT), []
     for arm in SHOWN:
         if arm not in (FIT, *NOT_IN_BLOCK):
-            own = errors(rows, arm)
-            parts = [part_of(own, part) for part in ("all problems", "real data")]
-            lines.append([arm, *(str(ratio(each, fit) or "") for each in parts)])
+            own, shown = errors(rows, arm), ("all problems", "real data")
+            parts = [[part_of(each, part) for each in (own, fit)] for part in shown]
+            lines.append([arm, *(counted(*part) for part in parts)])
     return table(["error / chosen by fit", "all problems", "real data"], lines)
 
 

@@ -51,6 +51,8 @@ class Problem:
             training takes long.
         real: Whether the labels come with the data. Others are made here.
         later: Whether the problem was added when the settings of `ChooseExperts` stood.
+        first_seed: The seed of the first draw. Problems that were added later have
+            seeds of their own, so that they share no row and no function with others.
         package: The package that ships the data, if one does.
         name: What it is called.
     """
@@ -72,6 +74,7 @@ class Problem:
     few: bool = False
     real: bool = False
     later: bool = False
+    first_seed: int = 0
     package: str | None = None
     name: str = ""
 
@@ -105,7 +108,7 @@ def generated(name, num_train=SIZES[0], **options):
     return load
 
 
-def arff(file, num_tasks):
+def arff(file, num_tasks, split=split_rows):
     """The problem of an ARFF table whose last columns are regression labels."""
 
     def load(seed, folder):
@@ -115,12 +118,12 @@ def arff(file, num_tasks):
         frame = pd.DataFrame(loadarff(path)[0])
         x = as_numbers(frame.iloc[:, :-num_tasks])
         y = frame.iloc[:, -num_tasks:].to_numpy("float32")
-        return split_rows(x, y, [False] * num_tasks, seed)
+        return split(x, y, [False] * num_tasks, seed)
 
     return load
 
 
-def adult(seed, folder, sizes=SIZES):
+def adult(seed, folder, split=split_rows):
     """UCI Adult: five facts about a person, from the others."""
     path = pathlib.Path(folder) / "adult" / "adult.data.gz"
     with gzip.open(path, "rt") as lines:
@@ -135,10 +138,10 @@ def adult(seed, folder, sizes=SIZES):
     # Relationship says who is married, and who is a man.
     features = as_numbers(frame.drop(columns=[2, 3, 4, 5, 7, 9, 12, 14]))
     y = np.stack(labels, axis=1)
-    return split_rows(features, y, [True] * 5, seed, sizes=sizes)
+    return split(features, y, [True] * 5, seed)
 
 
-def census(seed, folder, num_tasks=24, sizes=SIZES):
+def census(seed, folder, num_tasks=24, split=split_rows):
     """Census-Income: facts about a person, from age, sex and work."""
     path = pathlib.Path(folder) / "census_kdd" / "census-income.test.gz"
     with gzip.open(path, "rt") as lines:
@@ -158,10 +161,10 @@ def census(seed, folder, num_tasks=24, sizes=SIZES):
             kept.append(column)
     y = np.stack(kept[:num_tasks], axis=1)
     binary = [True] * y.shape[1]
-    return split_rows(as_numbers(frame[given]), y, binary, seed, sizes=sizes)
+    return split(as_numbers(frame[given]), y, binary, seed)
 
 
-def films(seed, folder, num_tasks=32, num_inputs=100):
+def films(seed, folder, num_tasks=32, num_inputs=100, split=split_rows):
     """MovieLens: the ratings of 32 films, from a user's ratings of 100 others."""
     path = pathlib.Path(folder) / "ml-latest-small" / "ratings.csv"
     table = pd.read_csv(path).pivot_table("rating", "userId", "movieId")
@@ -173,10 +176,10 @@ def films(seed, folder, num_tasks=32, num_inputs=100):
     inputs = table[order.difference(tasks)]
     inputs = inputs.sub(inputs.mean(axis=1), axis=0).fillna(0.0)
     known = (~np.isnan(y)).sum(axis=1) >= 4
-    return split_rows(inputs.to_numpy()[known], y[known], [False] * num_tasks, seed)
+    return split(inputs.to_numpy()[known], y[known], [False] * num_tasks, seed)
 
 
-def images(name, number=4, size=7):
+def images(name, number=4, size=7, part="train"):
     """Some images in a row, and four questions about each of them.
 
     No image is drawn twice, so that training and test share none.
@@ -189,11 +192,12 @@ def images(name, number=4, size=7):
         )
         rng = np.random.default_rng(seed)
         sets = ((0, 2, 4, 6, 8), (5, 6, 7, 8, 9), (2, 3, 5, 7), (0, 6, 8, 9))
-        rows = rng.permutation(len(data.train.x))[: number * sum(SIZES)]
+        split = getattr(data, part)
+        rows = rng.permutation(len(split.x))[: number * sum(SIZES)]
         rows = rows.reshape(-1, number)
         shape = len(rows), number, size, step, size, step
-        pixels = data.train.x[rows].reshape(shape).mean((3, 5))
-        classes = np.asarray(data.train.y)[..., 0][rows]
+        pixels = split.x[rows].reshape(shape).mean((3, 5))
+        classes = np.asarray(split.y)[..., 0][rows]
         y = np.stack([np.isin(classes, each) for each in sets], axis=2)
         groups = np.repeat(range(number), 4)
         x, y = pixels.reshape(len(rows), -1), y.reshape(len(rows), -1)
@@ -305,6 +309,7 @@ def _long(load, rates=RATES, **options):
         rates=rates,
         decays=(0.0,),
         later=True,
+        first_seed=1000,
         **options,
     )
 
@@ -369,14 +374,16 @@ NAMELESS = {
         batch_size=500,
         draws=3,
         later=True,
+        first_seed=1000,
     ),
     "convolutional experts": Problem(
         "other experts, more data",
-        images("fashion_mnist", number=2, size=14),
+        images("fashion_mnist", number=2, size=14, part="test"),
         num_experts=4,
         expert=convolutional,
         draws=2,
         later=True,
+        first_seed=1000,
     ),
     "experts for tokens": Problem(
         "other experts, more data",
@@ -384,6 +391,7 @@ NAMELESS = {
         expert=for_tokens,
         draws=3,
         later=True,
+        first_seed=1000,
     ),
     "STAR, mathematics": _star("math"),
     "STAR, reading": _star("read"),

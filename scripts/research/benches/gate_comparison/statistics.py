@@ -1,10 +1,22 @@
-"""Paired ratios of test errors, with intervals by bootstrap."""
+"""Paired ratios of test errors, with intervals by Student's t."""
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from research.benches.gate_comparison.problems import PROBLEMS
+from research.engine.compare import interval
+
+# Problems with the functions or data of others are in their families.
+TWINS = {
+    "100,000 examples": "tasks in groups",
+    "convolutional experts": "images",
+    "C.1, 32 tasks, long": "mixtures",
+    "32 tasks, 4 groups, long": "tasks in groups",
+    "recommender, long": "ranking",
+    # Of routers.
+    "products, deeper router": "products",
+}
 
 
 class Ratio(NamedTuple):
@@ -52,61 +64,48 @@ def luck(rows, arm, problem):
 def mean_ratio(errors, others) -> Any:
     """The mean ratio of errors to others, over the problems and draws of both.
 
-    It is the exponential of the mean over the problems of the mean over their draws of
-    the log ratio.
+    It is the exponential of the mean over the families of the mean over their problems
+    of the mean over the draws of the log ratio.
     """
-    logs = _logs(errors, others)
-    means = [each.mean() for each in logs.values()]
-    return float(np.exp(np.mean(means))) if means else None
+    drawn = _drawn(errors, others)
+    return float(np.exp(np.mean(drawn))) if drawn else None
 
 
-def ratio(errors, others) -> Any:
-    """The mean ratio, and its interval.
+def ratio(errors, others, among=1) -> Any:
+    """The mean ratio, and its interval of 95 % by Student's t on log ratios.
 
-    It is by a bootstrap of families, of their problems and of the draws of these: new
-    problems may be of other families.
+    What is drawn are families of problems; in one family, its problems; and on one
+    problem, its draws. Of several intervals for one verdict, `among`, each is wider.
     """
-    logs = _logs(errors, others)
-    if not logs:
+    drawn = _drawn(errors, others)
+    if not drawn:
         return None
-    rng = np.random.default_rng(0)
-    families = list(map(family_of, logs))
-    # Problems of a family are neighbours, and draws of a problem.
-    problems = np.unique(families, return_counts=True)[1]
-    draws = np.array([*map(len, logs.values())])
-    flat = np.concatenate([*logs.values()])
-
-    def resampled():
-        chosen = rng.integers(len(problems), size=len(problems))
-        chosen = _drawn_within(problems, chosen, rng)
-        drawn, own = flat[_drawn_within(draws, chosen, rng)], draws[chosen]
-        return np.mean(np.add.reduceat(drawn, np.cumsum(own) - own) / own)
-
-    interval = np.quantile([resampled() for _ in range(1000)], (0.025, 0.975))
-    low, high = map(float, np.exp(interval))
-    return Ratio(mean_ratio(errors, others), low, high, len(flat) == 1)
+    return Ratio(*map(float, np.exp(interval(drawn, among))), len(drawn) == 1)
 
 
-def _drawn_within(counts, chosen, rng):
-    """Indices of members of the chosen groups: as many of each as it has."""
-    own, starts = counts[chosen], np.cumsum(counts) - counts
-    return np.repeat(starts[chosen], own) + rng.integers(np.repeat(own, own))
+def _drawn(errors, others):
+    """The log ratios of families; of one family, of its problems; of one, its draws."""
+    families = {}
+    for key in sorted(errors.keys() & others.keys()):
+        log = float(np.log(errors[key]) - np.log(others[key]))
+        problems = families.setdefault(family_of(key[0]), {})
+        problems.setdefault(key[0], []).append(log)
+    if len(families) > 1:
+        return [
+            np.mean([*map(np.mean, problems.values())])
+            for problems in families.values()
+        ]
+    draws = [draws for problems in families.values() for draws in problems.values()]
+    if len(draws) > 1:
+        return [*map(np.mean, draws)]
+    return [log for logs in draws for log in logs]
 
 
 def family_of(problem):
     """The family of a problem of GateBench; another one is a family of its own."""
-    return PROBLEMS[problem].family if problem in PROBLEMS else problem
-
-
-def _logs(errors, others):
-    """The log ratios of each problem, in the order of families and names."""
-    by_problem = {}
-    for key in errors.keys() & others.keys():
-        log = np.log(errors[key]) - np.log(others[key])
-        by_problem.setdefault(key[0], []).append(log)
-    order = sorted(by_problem, key=lambda problem: (family_of(problem), problem))
-    # Sorted: the interval is to be the same each time.
-    return {problem: np.sort(by_problem[problem]) for problem in order}
+    if problem in TWINS or problem not in PROBLEMS:
+        return TWINS.get(problem, problem)
+    return PROBLEMS[problem].family
 
 
 def only(errors, problems):

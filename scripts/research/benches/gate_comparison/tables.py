@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from dselectk_keras.datasets import Split
+from research.engine.experiment import TRIAL_SEED
 
 SIZES = (600, 400, 800)  # Examples for training, validation and test.
 
@@ -62,6 +63,29 @@ def split_rows(x, y, binary, seed, groups=None, sizes=SIZES):
         sizes = 3 * len(x) // 5, len(x) // 5
     parts = np.split(order, np.cumsum(sizes)[:3])[:3]
     return standardized([(x[part], y[part]) for part in parts], binary, groups)
+
+
+def split_apart(x, y, binary, seed, groups=None, sizes=SIZES):
+    """The `Table` of `split_rows`, but no trial sees a row of a reported test."""
+    parts = apart(len(x), seed, sizes)
+    return standardized([(x[part], y[part]) for part in parts], binary, groups)
+
+
+def apart(count, seed, sizes):
+    """Draw rows for training, validation and test: three arrays of indices.
+
+    Those of reported tests are drawn from a third of the rows at most, of which trials
+    have none: they have the rows for validation twice.
+    """
+    if sum(sizes) > count:
+        sizes = 3 * count // 5, count // 5, count // 5
+    tested = min(count // 3, count - sum(sizes[:2]))
+    others, held = np.split(np.random.default_rng(0).permutation(count), [-tested])
+    rng = np.random.default_rng(seed)
+    train, validation = np.split(rng.permutation(others), np.cumsum(sizes)[:2])[:2]
+    if seed >= TRIAL_SEED:
+        return train, validation, validation
+    return train, validation, rng.permutation(held)[: sizes[2]]
 
 
 def as_numbers(frame, most=12):

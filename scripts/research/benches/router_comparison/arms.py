@@ -14,6 +14,7 @@ PARTS = (0.3, 0.6)  # Of the training, until something has changed.
 STRENGTHS = (0.01, 0.1)  # Of a penalty, relative to the loss.
 CHOICE = 1 / 6  # The part of the training that a warm start takes.
 MANY = 10**6
+UNITS = 16  # Of an expert.
 # What arms may set, at first.
 FIRST = {
     "balance": 0.0,
@@ -41,6 +42,7 @@ def router(
     architecture="mixture",
     dense=0.0,
     shared=None,
+    units=UNITS,
 ):
     """An arm with a router.
 
@@ -61,9 +63,10 @@ def router(
             cost alone.
         shared: What the experts share beside their own kernels: `"expert"`, one that is
             always on, or `"kernel"`, from which theirs are deviations.
+        units: The units of an expert.
     """
     more = {"k": k, "change": change, "start": start, "tag": tag}
-    more |= {"dense": dense, "shared": shared}
+    more |= {"dense": dense, "shared": shared, "units": units}
     return Arm(make, architecture, per_example=True, space={"own": own}, more=more)
 
 
@@ -121,9 +124,15 @@ def first_l1(gate, own, steps):  # noqa: ARG001
 
 ONE, WIDE, KNOWN = "one expert", "one wide expert", "known regions"
 SWITCH, SMEAR = "Switch", "SMEAR"
+# One expert with other units, which costs as much as routers of one and of two.
+DENSE = {
+    f"one expert, {units} units": fixed("none", architecture="one", units=units)
+    for units in (24, 40)
+}
 ROUTERS = {
     ONE: fixed("none", architecture="one"),
     WIDE: fixed("none", architecture="wide"),
+    **DENSE,
     KNOWN: fixed("region"),
     "hash": fixed("hash"),
     "softmax": router(lambda _: SoftmaxGate(), k=None),

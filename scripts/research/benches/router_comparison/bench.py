@@ -10,10 +10,19 @@ import functools
 import re
 from typing import ClassVar
 
-from research.benches.router_comparison.arms import DECAYS, KNOWN, RATES, ROUTERS
+from research.benches.router_comparison.arms import (
+    DECAYS,
+    KNOWN,
+    RATES,
+    ROUTERS,
+    UNITS,
+)
 from research.benches.router_comparison.problems import PROBLEMS
-from research.benches.router_comparison.training import UNITS, train
+from research.benches.router_comparison.training import BATCH_SIZE, STEPS, train
 from research.engine import Experiment
+
+# Of a problem.
+SIZES = "num_experts", "hidden", "classes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +32,8 @@ class Routers(Experiment):
     Args:
         problem: The name of a `Problem`.
         stages: The number of stages of a training, of `STEPS` steps.
+        rows: `"apart"` if no trial has seen a row of a reported test; `"shared"` of
+            earlier results, which are shown, and not continued.
     """
 
     name: ClassVar[str] = "routers"
@@ -32,6 +43,7 @@ class Routers(Experiment):
     sampler: str = "grid"
     problem: str = "tag"
     stages: int = 12
+    rows: str = "apart"
 
     @property
     def preset(self):
@@ -45,6 +57,14 @@ class Routers(Experiment):
         return {
             name: arm for name, arm in ROUTERS.items() if has_regions or name != KNOWN
         }
+
+    @property
+    def config(self):
+        """The settings on which the results depend, the sizes of the problem too."""
+        problem = PROBLEMS[self.problem]
+        sizes = {name: getattr(problem, name) for name in SIZES}
+        sizes |= {"units": UNITS, "steps": STEPS, "batch_size": BATCH_SIZE}
+        return {**super().config, "sizes": sizes}
 
     def space(self, arm):
         """The rates and decays that all arms share, and the own setting."""
@@ -87,7 +107,8 @@ def multiplications(arm, inputs, num_experts, outputs, hidden=0, training=False)
     first, later = (2, 3) if training else (1, 1)
     expert, last = first * inputs * UNITS, later * UNITS * outputs
     if arm.architecture in ("one", "wide"):
-        return (num_experts if arm.architecture == "wide" else 1) * (expert + last)
+        wide = num_experts if arm.architecture == "wide" else arm.more["units"] / UNITS
+        return wide * (expert + last)
     if arm.more["tag"]:
         return expert + last
     router = first * inputs * num_experts

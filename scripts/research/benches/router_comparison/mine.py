@@ -15,15 +15,24 @@ from research.benches.gate_comparison.mine import as_inputs, as_labels, check_la
 from research.benches.gate_comparison.statistics import errors, ratio
 from research.benches.gate_comparison.tables import split_rows
 from research.benches.router_comparison import page
-from research.benches.router_comparison.arms import ONE, ROUTERS, SMEAR, SWITCH, WIDE
+from research.benches.router_comparison.arms import (
+    DENSE,
+    ONE,
+    ROUTERS,
+    SMEAR,
+    SWITCH,
+    UNITS,
+    WIDE,
+)
 from research.benches.router_comparison.problems import SIZES, Problem
-from research.benches.router_comparison.training import BATCH_SIZE, STEPS, UNITS, train
+from research.benches.router_comparison.training import BATCH_SIZE, STEPS, train
 from research.engine import Job
 from research.engine.pages import table
 
 # One or two of each kind.
 ASKED = (
     ONE,
+    *DENSE,
     WIDE,
     "softmax",
     SMEAR,
@@ -39,26 +48,28 @@ STAGES = 12
 NAME = "mine"
 
 ENOUGH = """\
-**One expert is enough here:** the best router by validation, {names}, has {error} times
-its test error, at {costs} times its cost at serving."""
+**One expert is enough here:** the best router by validation, {names}, has {error}
+times the test error of one expert that costs as much at serving, {costs} times the
+smallest."""
 
 WORTH_IT = """\
-**A router is worth it here: {names}** has {error} times the test error of one expert,
-at {costs} times its cost at serving."""
+**A router is worth it here: {names}** has {error} times the test error of one expert
+that costs as much at serving, {costs} times the smallest."""
 
 WIDER = """\
 **Width helps here, and not routing:** one expert as wide as all {count} has {wide}
 times the test error of one, at {width:.1f} times its cost. The best router by
-validation, {names}, has {error} times that error, at {costs} times that cost."""
+validation, {names}, has {error} times the error of one expert of its own cost, which is
+{costs} times that of the smallest."""
 
 UNDECIDED = """\
 **Undecided:** the best router by validation, {names}, has {error} times the test error
-of one expert, at {costs} times its cost at serving. More `--draws` than {draws} may
-say whether it is worth it."""
+of one expert that costs as much at serving, {costs} times the smallest. More `--draws`
+than {draws} may say whether it is worth it."""
 
 NOT_PACKAGED = """\
 The package does not have {names}. Of its own routers, the best by validation,
-{packaged}, has {error} times the error of one expert."""
+{packaged}, has {error} times the error of one expert of its cost."""
 
 TABLE = """\
 Test error, and multiplications for an example, over those of one expert. The wide one
@@ -188,7 +199,7 @@ def best_by_validation(rows, arms):
     best = page.best_rows(rows, arms)
     names = sorted({row["arm"] for row in best.values()})
     found = {key: row["test"] for key, row in best.items()}
-    return names, ratio(found, errors(rows, ONE))
+    return names, ratio(found, page.rivals(rows, best))
 
 
 def how(first, draws, problem):

@@ -5,25 +5,28 @@ from typing import Any
 
 import numpy as np
 
-from common.files import write_whole
+from common.files import read_json, write_whole
 from dselectk_keras.plots import style
 from research.benches.gate_comparison.statistics import errors, mean_ratio, only, ratio
 from research.benches.router_comparison.arms import (
     DECAYS,
+    DENSE,
     KNOWN,
     ONE,
     RATES,
     ROUTERS,
     SMEAR,
     SWITCH,
+    UNITS,
     VARIANTS,
     WIDE,
 )
 from research.benches.router_comparison.bench import Routers, multiplications
 from research.benches.router_comparison.problems import PROBLEMS
-from research.benches.router_comparison.training import BATCH_SIZE, STEPS, UNITS
+from research.benches.router_comparison.training import BATCH_SIZE, STEPS
 from research.engine import Results
 from research.engine.pages import MARK, table
+from research.engine.results import results_path
 from research.engine.search import best_settings
 
 COMMITTED = pathlib.Path(__file__).parents[4] / "docs" / "gatebench" / "routers"
@@ -44,19 +47,25 @@ ROUTED = [
 ]
 # By the number of experts at serving: ours, and those that cost as much or less.
 OURS = {1: "by losses, 1", 2: "by losses, 2"}
+NOT_PACKAGED = *OURS.values(), "softmax, annealed", "ReMoE"
+IN_PACKAGE = [name for name in ROUTED if name not in NOT_PACKAGED]
+SIZES = 16, 8, 1  # Inputs, experts and outputs, for the costs.
+
+
+def cost(arm, sizes=SIZES, training=False):
+    """The multiplications of an arm over those of one expert."""
+    own, one = (multiplications(each, *sizes, training=training) for each in (arm, ONE))
+    return own / one
+
+
 OTHERS = {
     k: [
         name
         for name, arm in ROUTERS.items()
-        if arm.architecture != "losses"
-        and name not in (KNOWN, WIDE)
-        and (arm.more["k"] or 9) <= k
+        if arm.architecture != "losses" and name != KNOWN and cost(name) <= cost(ours)
     ]
-    for k in OURS
+    for k, ours in OURS.items()
 }
-NOT_PACKAGED = *OURS.values(), "softmax, annealed", "ReMoE"
-IN_PACKAGE = [name for name in ROUTED if name not in NOT_PACKAGED]
-SIZES = 16, 8, 1  # Inputs, experts and outputs, for the costs.
 
 # By the number of experts at serving.
 RUN = {1: "runs one expert, 95 %", 2: "two", 0: "all"}
@@ -100,9 +109,18 @@ def write(folder):
 
 def read(folder):
     """The `Results` of the problems on which all arms have been run, by name."""
-    benches = [Routers(problem=name) for name in PROBLEMS]
-    every = {each.problem: Results(each, each.preset, folder) for each in benches}
-    return {name: results for name, results in every.items() if results.complete}
+    every = {}
+    for name in PROBLEMS:
+        bench = Routers(problem=name)
+        path = results_path(bench, bench.preset, folder)
+        if path.exists():
+            bench = Routers(problem=name, rows=read_json(path)["config"]["rows"])
+        every[name] = Results(bench, bench.preset, folder)
+    return {
+        name: results
+        for name, results in every.items()
+        if all(results.of(arm) for arm in results.experiment.arms if arm not in DENSE)
+    }
 
 
 def rows_of(every):
@@ -158,8 +176,28 @@ def enters(rows, k):
 
 
 def is_one_enough(rows, problem):
-    """A word that says if one expert is as good as routers that run one or two."""
-    return is_as_good(errors(rows, ONE), only(best_of(rows, ROUTED), [problem]))
+    """A word that says if one expert is as good as routers that run one or two.
+
+    It is the expert that costs as much, where this has been run.
+    """
+    best = best_rows([row for row in rows if row["problem"] == problem], ROUTED)
+    others = {key: row["test"] for key, row in best.items()}
+    return is_as_good(rivals(rows, best), others)
+
+
+def rivals(rows, best):
+    """The errors of the largest dense expert that costs no more than each of some rows.
+
+    Args:
+        rows: The rows of `rows_of`.
+        best: A dict of rows by problem and draw.
+    """
+    dense, found = {cost(arm): errors(rows, arm) for arm in (ONE, *DENSE)}, {}
+    for key, row in best.items():
+        most = cost(row["arm"])
+        if known := [each for each in dense if each <= most and key in dense[each]]:
+            found[key] = dense[max(known)][key]
+    return found
 
 
 def does_width_do(rows, problem):
@@ -213,6 +251,8 @@ def text(every):
         enough=enough(found),
         rules="\n".join(rules),
         variants=variants_table(rows),
+        lacking=lacking(rows),
+        earlier=earlier(every),
         trainings=len(runs),
         machine=machines[-1],
     )
@@ -296,6 +336,27 @@ def rule(rows, k):
     )
 
 
+def earlier(every):
+    """The problems whose trials have seen rows of reported tests, as text."""
+    names = [name for name, each in every.items() if each.experiment.rows == "shared"]
+    if not names:
+        return ""
+    return (
+        f" The results of {', '.join(names)} are of earlier splits, in which they did."
+    )
+
+
+def lacking(rows):
+    """The problems on which dense experts of other sizes have not been run, as text."""
+    names = dict.fromkeys(row["problem"] for row in rows)
+    done = [{name for name, _ in errors(rows, arm)} for arm in DENSE]
+    left = [name for name in names if not all(name in each for each in done)]
+    if not left:
+        return ""
+    of = "all problems" if len(left) == len(names) else ", ".join(left)
+    return f" (on {of}, it has not: there, the expert of 16 units is in its place)"
+
+
 def verdicts(rows):
     """For each problem, whether one expert is enough, and whether a wide one is."""
     names = dict.fromkeys(row["problem"] for row in rows)
@@ -342,12 +403,6 @@ def variants_table(rows):
         cells = [str(ratio(of_kind(found, kind), own) or "") for kind in SHOWN]
         lines.append([arm, *cells])
     return table([f"variant / {OURS[1]}", *SHOWN.values()], lines)
-
-
-def cost(arm, sizes=SIZES, training=False):
-    """The multiplications of an arm over those of one expert."""
-    own, one = (multiplications(each, *sizes, training=training) for each in (arm, ONE))
-    return own / one
 
 
 def problems_table(rows, found):

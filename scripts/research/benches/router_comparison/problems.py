@@ -9,9 +9,14 @@ import numpy as np
 
 import research.papers.data
 from research.benches.gate_comparison import problems as tables
-from research.benches.gate_comparison.tables import standardized
+from research.benches.gate_comparison.tables import (
+    apart,
+    split_apart,
+    standardized,
+)
 
 SIZES = (4_000, 1_500, 1_500)  # Examples for training, validation and test.
+SPLIT = functools.partial(split_apart, sizes=SIZES)
 FEATURES, TAGS = 8, 8
 
 
@@ -137,8 +142,8 @@ def images(name, domains=4, size=7):
 
     def load(seed, folder):
         pixels, classes = read(folder)
+        rows = np.concatenate(apart(len(pixels), seed, SIZES))
         rng = np.random.default_rng(seed)
-        rows = rng.permutation(len(pixels))[: sum(SIZES)]
         regions = rng.integers(domains, size=len(rows))
         orders = rng.permuted(np.tile(np.arange(10), (domains, 1)), axis=1)
         x = np.hstack([pixels[rows], np.eye(domains)[regions]])
@@ -153,17 +158,17 @@ def images(name, domains=4, size=7):
 
 def adult(seed, folder):
     """The five facts of `gate_comparison`, with more examples."""
-    return tables.adult(seed, folder, SIZES)
+    return tables.adult(seed, folder, SPLIT)
 
 
 def census(seed, folder):
     """Eight facts of those of `gate_comparison`, with more examples."""
-    return tables.census(seed, folder, 8, sizes=SIZES)
+    return tables.census(seed, folder, 8, SPLIT)
 
 
 def films(seed, folder):
     """The ratings of eight films, some missing."""
-    return tables.films(seed, folder, 8)
+    return tables.films(seed, folder, 8, split=split_apart)
 
 
 PROBLEMS = {
@@ -172,7 +177,7 @@ PROBLEMS = {
     "signs": Problem("regions", generated(by_signs)),
     "no regions": Problem("no regions", without_regions),
     "shared part": Problem("regions", generated(by_tag(), shared=0.5)),
-    "energy": Problem("real", tables.arff("enb.arff", 2)),
+    "energy": Problem("real", tables.arff("enb.arff", 2, split_apart)),
     "clusters": Problem("regions", generated(in_clusters)),
     "films": Problem("real", films),
     "much noise": Problem("regions", generated(by_tag(), noise=1.0)),
@@ -180,7 +185,7 @@ PROBLEMS = {
     "products": Problem("regions", generated(by_products)),
     "digits": Problem("images", images("mnist"), classes=10),
     "unbalanced": Problem("regions", generated(by_tag(falling=0.6))),
-    "solar flares": Problem("real", tables.arff("sf2.arff", 3)),
+    "solar flares": Problem("real", tables.arff("sf2.arff", 3, split_apart)),
     "several tasks": Problem("regions", generated(by_tag(), tasks=6)),
     "300 examples": Problem("regions", generated(by_tag(), num_train=300)),
     "products, deeper router": Problem("regions", generated(by_products), hidden=32),

@@ -13,7 +13,7 @@ from dselectk_keras.gates.record import recording
 from dselectk_keras.ops import keep_top_k, softmax
 from dselectk_keras.program import Program
 from research.benches.gate_comparison.training import falling, in_lanes, make_optimizer
-from research.benches.router_comparison.arms import FIRST, ROUTERS
+from research.benches.router_comparison.arms import FIRST, ROUTERS, UNITS
 from research.benches.router_comparison.by_losses import (
     choice_loss,
     free_energy,
@@ -21,7 +21,6 @@ from research.benches.router_comparison.by_losses import (
 )
 from research.engine.settings import Settings
 
-UNITS = 16  # Of an expert.
 STEPS, BATCH_SIZE = 150, 100  # Of a stage, after which the model is evaluated.
 TAGS = "region", "hash", "none"
 
@@ -55,7 +54,7 @@ class Model(keras.Model):
         self.arm, self.sizes = arm, sizes
         self.numbers = Settings(**FIRST)
         n = sizes.num_experts
-        number, units = {"one": (1, UNITS), "wide": (1, n * UNITS)}.get(
+        number, units = {"one": (1, arm.more["units"]), "wide": (1, n * UNITS)}.get(
             arm.architecture, (n, UNITS)
         )
         # Deviations are added to the shared kernel before the activation.

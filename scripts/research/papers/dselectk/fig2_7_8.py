@@ -249,7 +249,7 @@ class Problems:
     def follow(self, model, *, epochs, batch_size):
         """Train, and return the numbers of `_judge` and of `movement`."""
         recorder = dk.GateRecorder(every=1)
-        batches = dk.Batches(self.train, batch_size)
+        batches = dk.batches.Batches(self.train, batch_size)
         options = {"epochs": epochs, "shuffle": False, "verbose": 0}
         model.fit(batches, callbacks=[recorder], **options)
         (name,) = recorder.history.tasks

@@ -89,7 +89,7 @@ def _dselect_k(*_, gamma, entropy):
 
 def _annealing(steps, _, temperature):
     falling = dk.Ramp(temperature, 1e-16, end=1.0, num_steps=steps)
-    return dk.SoftmaxSelectorGate(K, temperature=falling)
+    return dk.baselines.SoftmaxSelectorGate(K, temperature=falling)
 
 
 GAMMAS = 5.0, 10.0, 15.0
@@ -102,7 +102,7 @@ METHODS = {
     KERAS: _arm(lambda *_: dk.TopKGate(K, kernel_initializer=KERAS_START)),
     "Ablation (annealing)": _arm(_annealing, {"temperature": TEMPERATURES}),
     "Ablation (entropy)": _arm(
-        lambda *_, entropy: dk.SoftmaxSelectorGate(K, entropy_reg=entropy),
+        lambda *_, entropy: dk.baselines.SoftmaxSelectorGate(K, entropy_reg=entropy),
         {"entropy": (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 100.0)},
         zero=SOFTMAX_ZERO,
     ),
@@ -120,7 +120,7 @@ METHODS = {
         lambda *_: dk.DSelectKGate(K), rates=(0.01,), decide=True
     ),
     "softmax selectors, recipe": _arm(
-        lambda *_: dk.SoftmaxSelectorGate(K), decide=True
+        lambda *_: dk.baselines.SoftmaxSelectorGate(K), decide=True
     ),
     "chosen by fit": _arm(lambda *_: dk.ChosenGate(K), choose=True),
     "chosen by fit, untuned": _arm(
@@ -391,7 +391,7 @@ class Fig5(Experiment):
             lambda r: (
                 f"Experts per task at {self.most_tasks} tasks, after {self.epochs} "
                 f"epochs: {self.experts_used(r)}. A gate that uses more than {K} has "
-                "not become binary: this is refuted at this length, whatever the rules."
+                "not become binary at this length."
             ),
             self.uses_as_many,
             number="about 2; 4; 4",

@@ -43,7 +43,7 @@ class Fig5(ThreeModels):
         )
         ends = zip(reversed([*texts]), (self.ordered[-1], self.ordered[0]), strict=True)
         found = ", ".join(f"{both} at p = {p:g}" for both, p in ends)
-        return f"Standard deviations of the middle 90 % of OMoE and MMoE: {found}."
+        return f"Winsorized standard deviations of OMoE and MMoE: {found}."
 
     def is_less_robust(self, results):
         """Test that OMoE is less robust than it was, and than MMoE, as tasks part."""
@@ -60,7 +60,7 @@ class Fig5(ThreeModels):
             "At every correlation the variance of Shared-Bottom's losses is much "
             "larger than those of OMoE and MMoE.",
             lambda r: (
-                "Standard deviations of the middle 90 % of the runs: "
+                "Standard deviations of the runs, winsorized at 5 % and 95 %: "
                 + self.each(r, lambda values: f"{middle(values):.2g}")
                 + "."
             ),
@@ -156,7 +156,7 @@ def _spread(values):
 
 
 def middle(values):
-    """The standard deviation of the middle 90 % of losses."""
+    """The standard deviation of losses, winsorized at 5 % and 95 %."""
     low, high = np.quantile(values, (0.05, 0.95), axis=-1, keepdims=True)
     # A single run has no spread, whose logarithm is not finite.
     return np.maximum(np.clip(values, low, high).std(axis=-1), 1e-12)
@@ -165,7 +165,7 @@ def middle(values):
 def wider(values, others):
     """The `Gap` of the logarithm of how much wider losses are spread than others.
 
-    One failed run does not decide it: it is of the middle 90 %. Runs are drawn in
+    One failed run does not decide it: they are winsorized. Runs are drawn in
     pairs, because those of one seed have the same data.
     """
     return bootstrap_gap(lambda a, b: np.log(middle(a) / middle(b)), values, others)

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras import Batches
+from dselectk_keras.batches import Batches
 from dselectk_keras.utils import optional_import
 
 STACKS = 4

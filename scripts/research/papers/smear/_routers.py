@@ -128,14 +128,16 @@ class Adapters:
         gates = {
             "SMEAR": partial(dk.SoftmaxGate, **learned),
             "SMEAR 2x": partial(dk.SoftmaxGate, **learned),
-            "Tag": partial(dk.TagGate, self.tags),
-            "Hash": partial(dk.HashGate, salt=number),
+            "Tag": partial(dk.baselines.TagGate, self.tags),
+            "Hash": partial(dk.baselines.HashGate, salt=number),
             "top-2": partial(dk.TopKGate, 2, **learned),
             "Top-k": partial(dk.SwitchGate, **learned),
-            "ST-Gumbel": partial(dk.STGumbelGate, temperature, **learned),
-            "REINFORCE": partial(dk.ReinforceGate, **learned),
+            "ST-Gumbel": partial(dk.baselines.STGumbelGate, temperature, **learned),
+            "REINFORCE": partial(dk.baselines.ReinforceGate, **learned),
             "DSelect-k": partial(dk.DSelectKGate, 1, **smooth),
-            "Latent Skills": partial(dk.LatentSkillsGate, num_tasks=self.num_experts),
+            "Latent Skills": partial(
+                dk.baselines.LatentSkillsGate, num_tasks=self.num_experts
+            ),
             "Adamix": dk.RandomGate,
             "Ensemble": partial(dk.SoftmaxGate, **learned),
         }
@@ -159,9 +161,9 @@ class Adapters:
         """The routed layer."""
         bank = self.bank(features, router)
         if router == "Soft MoE":
-            return dk.SoftMoE(bank)
+            return dk.baselines.SoftMoE(bank)
         if router in SINGLE:
-            one = dk.single_expert(bank, SINGLE[router], features)
+            one = dk.baselines.single_expert(bank, SINGLE[router], features)
             return dk.MoE(one, dk.SoftmaxGate())
         gate = self.gate(router, number)
         if base_of(router) in MERGING:
@@ -193,7 +195,9 @@ class Adapters:
             # Adapters see n slots. Scores of all positions, into slots, and back.
             return 4 * n * features * units + 3 * positions * scores
         if router in SINGLE:
-            bank = dk.single_expert(self.bank(features), SINGLE[router], features)
+            bank = dk.baselines.single_expert(
+                self.bank(features), SINGLE[router], features
+            )
             return 4 * positions * features * bank.units[0]
         passes = {"top-2": 2, "Ensemble": n, "DSelect-k": used or n}.get(router, 1)
         if router in self.gates:
@@ -235,7 +239,7 @@ def build_model(router, blocks, shared, num_classes, learning_rate):
 def compiled(router, inputs, outputs, optimizer):
     """A compiled classifier; Adamix has a consistency loss."""
     consistency = 1.0 if router == "Adamix" else 0.0
-    model = dk.RoutedModel(inputs, outputs, consistency=consistency)
+    model = dk.baselines.RoutedModel(inputs, outputs, consistency=consistency)
     model.compile(optimizer, "sparse_categorical_crossentropy")
     return model
 
@@ -276,7 +280,7 @@ def look_at_copies(copies, inputs):
 
 def _weights(layer, inputs):
     """The weights over the experts of each example; `None` of a single expert."""
-    if not isinstance(layer, dk.SoftMoE) and not layer.per_example:
+    if not isinstance(layer, dk.baselines.SoftMoE) and not layer.per_example:
         return None
     tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, inputs)
     tensors = tuple(tensors) if isinstance(tensors, list) else tensors

@@ -8,7 +8,8 @@ import keras
 import numpy as np
 
 from common.scores import accuracy, f1, matthews, pearson, spearman
-from dselectk_keras import Batches, Ramp
+from dselectk_keras import Ramp
+from dselectk_keras.batches import Batches
 from research.engine import (
     Claim,
     Equal,

@@ -60,14 +60,14 @@ CLAIMS: dict[str, dict] = {
     "The attentive gate with either penalty has a lower H_s than both gates have "
     "without.": lower(FIRST, H_S, PENALIZED),
     "L_s has a lower error than L_importance.": lower(SECOND, "error", WITH_BOTH),
-    "L_s has as high an H_u as L_importance, or a higher one.": higher(
-        SECOND, H_U, WITH_BOTH, least=True
-    ),
+    "L_s has as high an H_u as L_importance, or a higher one. (It holds here if it is "
+    "not lower by more than 5 %.)": higher(SECOND, H_U, WITH_BOTH, least=True),
     "L_s has a lower H_s than L_importance.": lower(SECOND, H_S, WITH_BOTH),
     "The attentive gate alone has a lower H_s than the original one.": lower(
         "Section 1", H_S, GATES
     ),
-    "Students have no larger error than their attentive teachers.": lower(
+    "Students have no larger error than their attentive teachers. (It holds here if "
+    "it is not larger by more than 5 %.)": lower(
         "Section 1", "error", [*STUDENTS.items()], least=True
     ),
     "The attentive gate with L_s has a lower error than the original mixture.": lower(

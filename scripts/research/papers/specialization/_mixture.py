@@ -145,14 +145,14 @@ def mixture(about, num_experts, kind="original", penalty=None):
     """A mixture of the experts' probabilities, of a kind of gate; not compiled."""
     attentive = kind == "attentive"
     network, width = routing_network(about, None if attentive else "relu")
-    gate = dk.AttentiveGate(width, weights_regularizer=penalty)
+    gate = dk.baselines.AttentiveGate(width, weights_regularizer=penalty)
     images: Any = keras.Input(about.shape)
     if about.sizes:
         filtered = Filters(num_experts, name="filters")(images)
         bank, inputs = experts(about, num_experts), (filtered, images)
     else:
         bank, inputs = dk.Experts(single(about), num_experts), images
-    moe = (dk.AttentiveMoE if attentive else dk.MoE)(
+    moe = (dk.baselines.AttentiveMoE if attentive else dk.MoE)(
         bank,
         gate if attentive else original_gate(penalty),
         per_example=True,

@@ -1,0 +1,184 @@
+"""One model for all targets of a table: from a frame to predictions and a file."""
+
+import keras
+import numpy as np
+import pandas as pd
+import pytest
+from checks import assert_close, assert_equal
+from helpers import refusals
+
+import dselectk_keras as dk
+from dselectk_keras.tables import Target
+from dselectk_keras.tables.model import (
+    Networks,
+    Settings,
+    TableModel,
+    baseline,
+    folds_of,
+)
+from dselectk_keras.tables.scores import area_under_curve, scores_of
+
+TARGETS = ["price", "sold", "kind"]
+QUICK = {"epochs": 3, "units": [16], "learning_rate": 0.01, "batch_size": 32}
+
+
+def make_table(rows=240):
+    rng = np.random.default_rng(0)
+    size, city = rng.uniform(0, 1, rows), rng.choice(["a", "b", "c"], rows)
+    kind = np.where(size > 0.6, "large", np.where(city == "a", "mid", "small"))
+    frame = pd.DataFrame({"size": size, "city": city, "kind": kind})
+    frame["price"] = 1000 + 100 * size
+    frame["sold"] = np.where(size > 0.5, "yes", "no")
+    return frame.mask(rng.random(frame.shape) < 0.1)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    settings = {**QUICK, "epochs": 20}
+    model = TableModel(members=2, settings=settings, verbose=0)
+    return model.fit(make_table(), TARGETS)
+
+
+def test_it_predicts_labels_in_their_own_units(trained):
+    frame = make_table()
+    assert [each.kind for each in trained.targets_] == ["number", "binary", "classes"]
+    columns = frame.drop(columns=TARGETS).set_index(np.arange(len(frame)) + 5)
+    found = trained.predict(columns)
+    assert list(found) == TARGETS
+    assert_equal(found.index, columns.index)
+    known = frame["price"].notna().to_numpy() & frame["size"].notna().to_numpy()
+    error = (found["price"].to_numpy() - frame["price"].to_numpy())[known]
+    assert np.sqrt(np.mean(error**2)) < 15
+    assert set(found["sold"]) == {"no", "yes"}
+    chances = trained.predict_proba(columns)
+    assert list(chances) == ["sold", "kind"]
+    assert list(chances["kind"].columns) == ["large", "mid", "small"]
+    for name, each in chances.items():
+        assert_close(each.sum(axis=1), np.ones(len(frame)), rtol=1e-5)
+        assert_equal(each.idxmax(axis=1), found[name])
+        assert_equal(trained.classes_[name], each.columns)
+
+
+def test_scores_are_by_target(trained):
+    frame = make_table()
+    found = trained.evaluate(frame)
+    assert list(found.index) == TARGETS
+    assert_equal(found["labels"], frame[TARGETS].notna().sum())
+    assert found.loc["sold", "auc"] > 0.9
+    assert trained.score(frame) == pytest.approx(found["explained"].mean())
+    again = trained.evaluate(frame.drop(columns=TARGETS), frame[TARGETS])
+    pd.testing.assert_frame_equal(again, found)
+
+
+def test_a_file_has_all_that_it_needs(trained, tmp_path):
+    trained.save(tmp_path / "shop.keras")
+    loaded = TableModel.load(tmp_path / "shop.keras")
+    frame = make_table()
+    pd.testing.assert_frame_equal(loaded.predict(frame), trained.predict(frame))
+    assert loaded.get_params() == trained.get_params()
+    assert loaded.targets_ == trained.targets_
+    # It is a model of Keras, too, in the units of the labels.
+    model = keras.saving.load_model(tmp_path / "shop.keras")
+    price = model.predict(frame, verbose=0)["price"][:, 0]
+    assert_close(price, trained.predict(frame)["price"], rtol=1e-5)
+
+
+def test_a_network_of_ones_own():
+    def build(encoder, tasks):
+        experts = dk.DenseExperts(4, [8])
+        gate = dk.DSelectKGate(2, gamma=0.5)
+        return dk.build_multitask_model(encoder, tasks, experts=experts, gate=gate)
+
+    frame = make_table()
+    decide = dk.DecideGates(by=0.5)
+    found = TableModel(settings=QUICK, build=build, verbose=0)
+    found.fit(frame, TARGETS, validation=frame[:50], callbacks=[decide])
+    small = dk.condense(found.model)
+    price = small.predict(frame, verbose=0)["price"][:, 0]
+    assert_close(price, found.predict(frame)["price"], rtol=1e-4)
+
+
+def test_a_search_keeps_the_best_settings(monkeypatch, capsys):
+    losses = {0.0: 0.3, 0.1: 0.5, 0.3: 0.4}
+    tried = []
+
+    def train(self, settings, *data):
+        tried.append((settings.dropout, settings.bins))
+        loss = losses[settings.dropout] + (settings.bins == "both")
+        return settings, loss
+
+    monkeypatch.setattr(TableModel, "_train", train)
+    found = TableModel(time_limit=100).fit(make_table(60), TARGETS)
+    assert (found.settings_.dropout, found.loss_) == (0.0, 0.3)
+    assert found.settings_.bins == "auto"
+    assert len(tried) == 9
+    assert "0.4000 instead of 0.5000, kept." in capsys.readouterr().out
+    tried.clear()
+    TableModel(time_limit=0).fit(make_table(60), TARGETS)
+    assert len(tried) == 1
+
+
+def test_members_hold_out_other_rows_and_targets_count_alike():
+    labels = pd.DataFrame({"rare": [1] * 14 + [0] * 686, "x": np.arange(700.0)})
+    folds = folds_of(labels, 7, seed=0)
+    assert_equal(np.bincount(folds), [100] * 7)
+    assert_equal(np.bincount(folds[:14]), [2] * 7)
+    assert (folds != folds_of(labels, 7, seed=1)).any()
+    targets = [
+        Target("rare", "binary", (0, 1)),
+        Target("x", "number", mean=10.0, deviation=2.0),
+    ]
+    networks = Networks(targets, labels, Settings())
+    p = 14 / 700
+    entropy = -p * np.log(p) - (1 - p) * np.log(1 - p)
+    assert_close(networks.weights, [0.5 / entropy, 0.5])
+    assert_close(networks.encode(labels)[[0, 699]], [[1, -5], [0, 344.5]])
+    tasks = networks.tasks(2)
+    assert [task.name for task in tasks] == ["0_rare", "0_x", "1_rare", "1_x"]
+    assert tasks[3].weight == 0.25
+
+
+def test_scores_by_hand():
+    known = np.array([0.0, 1.0, 1.0, np.nan])
+    chances = np.array([[0.5, 0.5], [0.25, 0.75], [0.75, 0.25], [1, 0]])
+    found = scores_of(Target("a", "binary", ("n", "y")), known, chances)
+    loss = -(np.log(0.5) + np.log(0.75) + np.log(0.25)) / 3
+    entropy = -np.log(1 / 3) / 3 - np.log(2 / 3) * 2 / 3
+    assert found["labels"] == 3
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["auc"] == 0.5
+    assert found["log_loss"] == pytest.approx(loss)
+    assert found["explained"] == pytest.approx(1 - loss / entropy)
+    found = scores_of(Target("a", "number"), known, np.array([1.0, 1, 0, 9]))
+    assert found["rmse"] == pytest.approx((2 / 3) ** 0.5)
+    assert found["r2"] == pytest.approx(1 - (2 / 3) / (2 / 9))
+    assert scores_of(Target("a", "number"), known * np.nan, known) == {"labels": 0}
+    assert area_under_curve(np.array([0, 1, 1]), np.array([0.1, 0.1, 0.3])) == 0.75
+    assert baseline(Target("a", "number"), known) == 1
+
+
+def test_it_has_the_manners_of_scikit_learn():
+    base = pytest.importorskip("sklearn.base")
+    selection = pytest.importorskip("sklearn.model_selection")
+    model = TableModel(members=1, settings=QUICK, verbose=0)
+    copy = base.clone(model).set_params(seed=3)
+    assert copy.get_params() == {**model.get_params(), "seed": 3}
+    frame = make_table(120)
+    found = selection.cross_validate(
+        model, frame.drop(columns=TARGETS), frame[TARGETS], cv=2, error_score="raise"
+    )
+    assert np.isfinite(found["test_score"]).all()
+
+
+test_what_it_cannot_do_is_refused = refusals(
+    (lambda: TableModel().set_params(depth=3), "Received: depth"),
+    (lambda: TableModel().predict(make_table()), "must be trained before"),
+    (lambda: TableModel().fit(make_table(), ["rent"]), "Received: rent"),
+)
+
+
+def test_other_files_are_refused(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.save(tmp_path / "other.keras")
+    with pytest.raises(ValueError, match=r"must be one of `TableModel\.save`"):
+        TableModel.load(tmp_path / "other.keras")
