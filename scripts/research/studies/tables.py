@@ -26,6 +26,7 @@ PER_TARGET = "one TableModel per target"
 # Of one network with experts.
 NUM_EXPERTS, UNITS, DROPOUT = 4, (128, 128), 0.1
 RIVAL = TUNED, BEST
+SEARCH = 60.0  # Seconds, in which `TableModel` tries other settings.
 HELD_OUT = 0.2  # Of the rows to train on, for the settings of the rivals.
 # The names of the kinds of models in a run of rivals.
 SHOWN = {
@@ -99,6 +100,7 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
                 gated("mmoe", chosen, per_example=False, side_by_side=True), choose=True
             ),
             PER_TARGET: fit_apart,
+            "TableModel, search": functools.partial(fit_estimator, time_limit=SEARCH),
         }
 
     @property
