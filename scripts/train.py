@@ -206,7 +206,7 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
         if has_gates:
             note_selection(run)
         else:
-            members = {"members": 1} if quick else {}
+            members: Any = {"members": 1} if quick else {}
             run = TableModel(
                 **members,
                 hashed=more["hashed"],

@@ -152,7 +152,7 @@ def _read_table(options, seed):
     return {"table": table.config}
 
 
-def _reading(options):
+def _reading(options) -> dict[str, Any]:
     """How a table is read and split."""
     found = {name: getattr(options, name) for name in OF_TABLES[1:]}
     return found | {"hashed": dict(found["hashed"])}

@@ -27,6 +27,7 @@ FOLDS = 7
 # What a search tries in turn, from the best settings on.
 CHANGES = (
     {"dropout": 0.0},
+    {"learning_rate": 0.005},
     {"bins": "both"},
     {"dropout": 0.3},
     {"units": (256, 256, 256)},
@@ -183,10 +184,11 @@ class TableModel:
         data = parts, validation, callbacks
         begin, longest = time.monotonic(), 0.0
         best = self._train(settings, *data)
-        for change in CHANGES if self.time_limit is not None else ():
+        limit = -math.inf if self.time_limit is None else self.time_limit
+        for change in CHANGES:
             seconds = time.monotonic() - begin
             longest = longest or seconds
-            if seconds + longest > self.time_limit:
+            if seconds + longest > limit:
                 break
             changed = dataclasses.replace(settings, **change)
             found = self._train(changed, *data)

@@ -266,8 +266,10 @@ def _train_network(run, table, frames, targets, out, others, progress):
     history = out / CHECKPOINTS / HISTORY
     recorder = GateRecorder(1, "epochs", probe=probe, path=history)
     saved = [recorder] * run.has_gate
-    pairs = [(as_inputs(model, x), encode_labels(x, targets)) for x in frames[:2]]
-    log = _fit(run, model, *pairs, out / CHECKPOINTS, saved, others, progress)
+    own, held_out = [
+        (as_inputs(model, x), encode_labels(x, targets)) for x in frames[:2]
+    ]
+    log = _fit(run, model, own, held_out, out / CHECKPOINTS, saved, others, progress)
     report: dict[str, Any] = {"val_task_loss": log.loss}
     if run.has_gate:
         # The first record is from before the first epoch.

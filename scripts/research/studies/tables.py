@@ -26,6 +26,7 @@ PER_TARGET = "one TableModel per target"
 # Of one network with experts.
 NUM_EXPERTS, UNITS, DROPOUT = 4, (128, 128), 0.1
 RIVAL = TUNED, BEST
+SEARCH = 60.0  # Seconds, in which `TableModel` tries other settings.
 HELD_OUT = 0.2  # Of the rows to train on, for the settings of the rivals.
 # The names of the kinds of models in a run of rivals.
 SHOWN = {
@@ -64,8 +65,8 @@ class Tables(Experiment):
 
 {table_tables}
 
-{seeds} splits of each table, at most {num_train:,} rows to train on and {num_test:,} to
-test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
+{splits} of each table, at most {num_train:,} rows to train on and {num_test:,} to test
+on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
 {machines}."""
 
     seeds: int = preset(5, smoke=1)
@@ -99,6 +100,7 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
                 gated("mmoe", chosen, per_example=False, side_by_side=True), choose=True
             ),
             PER_TARGET: fit_apart,
+            "TableModel, search": functools.partial(fit_estimator, time_limit=SEARCH),
         }
 
     @property
@@ -158,6 +160,16 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
                 )
         return found
 
+    def splits(self, results):
+        """The numbers of splits of the models, as text."""
+        counts = [
+            len(each)
+            for own in self.compared.values()
+            for each in self.logs(results, *own).values()
+        ]
+        few, many = min(counts, default=0), max(counts, default=0)
+        return f"{many} splits" if few == many else f"{few} to {many} splits"
+
     def table_models(self, results):
         """The mean log ratio of each model over tables, and the tables that it wins."""
         rows: list[Any] = [HEADS]
@@ -203,10 +215,10 @@ test on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
         ]
         for number, name in enumerate(names):
             places = [tables.index(table) for table in logs[name]]
-            means = [values.mean() for values in logs[name].values()]
+            points = [each.mean() for each in logs[name].values()]
             mark = "osD^vP"[number // len(style.COLORS) % 6]
             color = style.COLORS[number % len(style.COLORS)]
-            ax.plot(means, places, mark, color=color, label=name)
+            ax.plot(points, places, mark, color=color, label=name)
         for place, table in enumerate(tables):
             means = {n: logs[n][table].mean() for n in names if table in logs[n]}
             low = min(means, key=lambda name: means[name])
@@ -275,7 +287,7 @@ def fit_estimator(train, targets, seed, choose=False, **options):
 
     def predict(frame):
         numbers, probabilities = model.predict(frame), model.predict_proba(frame)
-        found = {name: (numbers[name], None) for name in targets}
+        found: dict[str, Any] = {name: (numbers[name], None) for name in targets}
         for name, classes in model.classes_.items():
             found[name] = probabilities[name].to_numpy(), classes
         return found

@@ -152,6 +152,7 @@ def test_tables_and_the_picture_show_each_model(study):
     assert heads[:2] == ["table", f"{ESTIMATOR}:"]
     assert first[1].startswith(f"{low:+.3f}")
     assert second[1].startswith(f"{high:+.3f}")
+    assert study.splits(results) == "2 splits"
     figure = study.draw_ratios(results)
     (ax,) = figure.axes
     assert [text.get_text() for text in ax.texts] == [ESTIMATOR, "boosted trees, tuned"]

@@ -80,7 +80,8 @@ def ratio(errors, others, among=1) -> Any:
     drawn = _drawn(errors, others)
     if not drawn:
         return None
-    return Ratio(*map(float, np.exp(interval(drawn, among))), len(drawn) == 1)
+    mean, low, high = np.exp(interval(drawn, among)).tolist()
+    return Ratio(mean, low, high, len(drawn) == 1)
 
 
 def _drawn(errors, others):
