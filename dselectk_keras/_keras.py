@@ -1,4 +1,4 @@
-"""Everything private to Keras that the package uses, and nothing else.
+"""Everything private to Keras or torch that the package uses, and nothing else.
 
 Each private name is behind a function that says what it is for. `tests/test_keras.py`
 fails when Keras renames or changes one, and says where in Keras to look.
@@ -312,3 +312,14 @@ def compile_arguments(model):
     if not getattr(model, "compiled", False):
         return {}
     return model._compile_config.config
+
+
+def is_in_backward_pass():
+    """Check whether torch computes gradients now, outside of a compiled program."""
+    if keras.backend.backend() != "torch":
+        return False
+    import torch  # pyright: ignore[reportMissingImports]
+
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._current_graph_task_id() != -1

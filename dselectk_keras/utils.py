@@ -14,6 +14,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from dselectk_keras._keras import is_in_backward_pass
+
 # A tensor of any backend, or what Keras makes one of. Keras has no type for it.
 Tensor = Any
 # What `keras.initializers.get` and `keras.activations.get` know: a name, a config, an
@@ -247,7 +249,7 @@ class CalledOnce:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the layer, but not a second time in the backward pass."""
-        if _is_in_backward_pass():
+        if is_in_backward_pass():
             raise RuntimeError(
                 "On torch, a layer with gates cannot be evaluated again in the "
                 "backward pass: it would count the step twice and draw other random "
@@ -271,17 +273,6 @@ class CalledOnce:
             stacklevel=2,
         )
         return layer_call
-
-
-def _is_in_backward_pass():
-    """Check whether torch computes gradients now, outside of a compiled program."""
-    if keras.backend.backend() != "torch":
-        return False
-    import torch  # pyright: ignore[reportMissingImports]
-
-    if torch.compiler.is_compiling():
-        return False
-    return torch._C._current_graph_task_id() != -1  # noqa: SLF001
 
 
 class Configured:

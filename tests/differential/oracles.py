@@ -25,9 +25,10 @@ from differential.cases import (
 from helpers import cloned, dtype_policy, numpy, reloaded, value_and_gradients
 
 import dselectk_keras as dk
+from dselectk_keras import baselines
 from dselectk_keras import per_task as take_task
 
-NAMES = {**vars(dk), "keras": keras}
+NAMES = {**vars(baselines), **vars(dk), "keras": keras}
 TOLERANCES = {"float32": 2e-4, "mixed_float16": 2e-2}
 OTHER_POLICY = {"float32": "mixed_float16", "mixed_float16": "float32"}
 

@@ -42,7 +42,9 @@ def mine(num_nonzeros, num_steps):
 def test_gates_of_ones_own_have_arms_beside_the_others(name, arms):
     plain, own = with_gates(name), with_gates(name, mine=mine)
     assert list(own.arms) == [*plain.arms, *arms]
-    assert own.config == {**plain.config, "gates": ["mine"]}
+    spaces = own.config["space"]
+    assert own.config == {**plain.config, "gates": ["mine"], "space": spaces}
+    assert {name: spaces[name] for name in plain.arms} == plain.config["space"]
 
 
 @pytest.mark.parametrize("name", REPORTED)
