@@ -301,8 +301,9 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
                 "layer, and its routing inputs, if any. Received: inputs=None."
             )
         inputs, *rest = as_arguments(inputs, routing_inputs)
+        masks = [mask_of(each) for each in (inputs, *(rest or [None]))]
+        inputs, *rest = map(ops.convert_to_tensor, (inputs, *rest))
         tensors = inputs, *(rest or [None])
-        masks = map(mask_of, tensors)
         flat = self._flattened_inputs(*tensors, *masks, training=False)
         weights = self.inference_weights(*flat)
         return self.unflatten(weights, inputs)

@@ -140,7 +140,7 @@ def _layer(case, dispatch, gate=None):
     if case.layer == "SmearExperts" and case.routing == "per gate":
         gate = gate.with_num_gates(NUM_GATES)
     name = "AttentiveMoE" if "AttentiveGate" in case.gate else case.layer
-    return getattr(dk, name)(bank, gate, **settings)
+    return NAMES[name](bank, gate, **settings)
 
 
 def call(layer, inputs, **settings):
