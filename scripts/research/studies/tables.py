@@ -37,8 +37,8 @@ SHOWN = {
 }
 TICKS = -1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 1.0, 2.0
 HEADS = (
-    "model | log ratio: | without its best table: | tables won: | highest | processor, "
-    "s:"
+    "model | log ratio: | without its best table: | won: | highest | to TableModel: | "
+    "processor, s: | splits:"
 )
 
 
@@ -61,12 +61,14 @@ class Tables(Experiment):
     scales = ("num_train",)
     pictures = ("ratios.png",)
     page = """\
+{verdict}
+
 {table_models}
 
 {table_tables}
 
-{splits} of each table, at most {num_train:,} rows to train on and {num_test:,} to test
-on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
+At most {num_train:,} rows to train on and {num_test:,} to test on;
+`python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
 {machines}."""
 
     seeds: int = preset(5, smoke=1)
@@ -141,8 +143,8 @@ on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
         own = [method for method in self.methods if method not in (TUNED, UNTUNED)]
         return {method: (method, BEST) for method in own} | SHOWN
 
-    def logs(self, results, method, kind):
-        """Log ratios of errors to the best rival, the mean over targets.
+    def logs(self, results, method, kind, against=RIVAL):
+        """Log ratios of errors to those of another model, the mean over targets.
 
         Returns:
             A dict from each table that was run to an array with one for each split.
@@ -151,36 +153,51 @@ on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
         for table in self.tables:
             mine, other = (
                 {r.seed: r.numbers["errors"] for r in results.of(f"{table}: {each}")}
-                for each in (method, TUNED)
+                for each in (method, against[0])
             )
             splits = sorted(mine.keys() & other.keys())
             if splits:
                 found[table] = np.array(
-                    [mean_log(mine[s][kind], other[s][BEST]) for s in splits]
+                    [mean_log(mine[s][kind], other[s][against[1]]) for s in splits]
                 )
         return found
 
-    def splits(self, results):
-        """The numbers of splits of the models, as text."""
-        counts = [
-            len(each)
-            for own in self.compared.values()
-            for each in self.logs(results, *own).values()
-        ]
-        few, many = min(counts, default=0), max(counts, default=0)
-        return f"{many} splits" if few == many else f"{few} to {many} splits"
+    def means(self, results, *of):
+        """The means over the splits of `logs`, by table."""
+        logs = self.logs(results, *of)
+        return {table: float(values.mean()) for table, values in logs.items()}
+
+    def verdict(self, results):
+        """A sentence on who wins."""
+        means = self.means(results, ESTIMATOR, BEST)
+        if len(means) < len(self.tables):
+            return None
+        gap = gap_of([*means.values()])
+        who = {
+            True: "The best tuned rival has a lower error",
+            False: "`TableModel` has a lower error",
+            None: "Neither is better",
+        }[gap.is_positive()]
+        won = sum(mean < 0 for mean in means.values())
+        return (
+            f"**{who}**, without settings of `TableModel`: over {len(means)} tables, "
+            f"the log ratio of its errors to those of the best rival of each target is "
+            f"{interval([*means.values()])}, and it wins {won}."
+        )
 
     def table_models(self, results):
         """The mean log ratio of each model over tables, and the tables that it wins."""
         rows: list[Any] = [HEADS]
         for name, (method, kind) in self.compared.items():
-            logs = self.logs(results, method, kind)
-            means = {table: float(each.mean()) for table, each in logs.items()}
+            means = self.means(results, method, kind)
             if len(means) < 2:
                 continue
             low, *others = sorted(means, key=lambda table: means[table])
+            same = [*self.means(results, method, kind, (ESTIMATOR, BEST)).values()]
             runs = [run for table in means for run in results.of(f"{table}: {method}")]
             seconds = np.mean([run.numbers["processor_seconds"] for run in runs])
+            counts = [len(results.of(f"{table}: {method}")) for table in means]
+            few, many = min(counts), max(counts)
             rows.append(
                 [
                     name,
@@ -188,14 +205,17 @@ on; `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
                     f"{np.mean([means[table] for table in others]):+.3f}",
                     f"{sum(mean < 0 for mean in means.values())} of {len(means)}",
                     f"{others[-1]} {means[others[-1]]:+.3f}",
+                    interval(same) if same and method != ESTIMATOR else "",
                     f"{seconds:.0f}",
+                    str(few) if few == many else f"{few} to {many}",
                 ]
             )
         return rows
 
     def table_tables(self, results):
         """The log ratios on each table, with intervals over its splits."""
-        logs = {name: self.logs(results, *own) for name, own in self.compared.items()}
+        shown = {ESTIMATOR: (ESTIMATOR, BEST)} | SHOWN
+        logs = {name: self.logs(results, *own) for name, own in shown.items()}
         names = [name for name in logs if logs[name]]
         rows: list[Any] = [["table", *(f"{name}:" for name in names)]]
         for table in self.tables:
@@ -249,11 +269,11 @@ def mean_log(errors, others):
 
 
 def interval(values):
-    """A mean, with the reach of its 95 % interval by Student's t."""
+    """A mean, with the reach of its 95 % interval by Student's t, of three or more."""
     gap = gap_of(values)
-    reach = quantile(gap.size - 1) * gap.error
-    text = f"{gap.mean:+.3f}"
-    return text if np.isnan(reach) else f"{text} ± {reach:.3f}"
+    if gap.size < 3:
+        return f"{gap.mean:+.3f}"
+    return f"{gap.mean:+.3f} ± {quantile(gap.size - 1) * gap.error:.3f}"
 
 
 @functools.lru_cache(maxsize=1)
