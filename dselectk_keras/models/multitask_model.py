@@ -24,7 +24,7 @@ from dselectk_keras.models.columns import (
 )
 from dselectk_keras.models.grouped import by_group, by_name
 from dselectk_keras.models.label_reader import in_order, make_readers
-from dselectk_keras.models.streams import as_stream
+from dselectk_keras.models.streams import ReadLoader, as_stream
 from dselectk_keras.models.task import as_tasks
 from dselectk_keras.models.task_losses import TaskLosses
 from dselectk_keras.models.task_metrics import TaskMetrics
@@ -134,6 +134,8 @@ class MultitaskModel(keras.Model):
         settings = {"class_weight": given.get("class_weight"), "training": True}
         data = self.prepare(*data, **settings)
         given.update(zip(DATA, data, strict=True))
+        if isinstance(given["x"], ReadLoader):
+            given["shuffle"] = False  # The loader does it.
         if isinstance(held_out := given.get("validation_data"), (tuple, list)):
             given["validation_data"] = self.prepare(*held_out)[: len(held_out)]
         elif held_out is not None:

@@ -34,7 +34,7 @@ def as_stream(model: Any, x: Any) -> Any:
         columns = spec[0] if isinstance(spec, tuple) else spec
         return x if is_read(encoder, columns) else x.map(_in_graph(encoder))
     if hasattr(x, "batch_sampler"):
-        return _ReadLoader(model, x)
+        return ReadLoader(model, x)
     return x
 
 
@@ -57,22 +57,20 @@ def _in_graph(encoder):
     return read
 
 
-class _ReadLoader(keras.utils.PyDataset):
-    """Reads the batches of a `DataLoader`, in its order."""
+class ReadLoader(keras.utils.PyDataset):
+    """Reads the batches of a `DataLoader`, in its order; it begins anew at batch 0."""
 
-    def __init__(self, model, loader):
+    def __init__(self, model: Any, loader: Any):
         super().__init__()
         self.model, self.loader = model, loader
-        self.batches = None
 
-    def __getitem__(self, index):
-        if self.batches is None:
+    def __getitem__(self, index: int) -> Any:
+        """The next batch."""
+        if index == 0:
             self.batches = iter(self.loader)
         return _read(self.model, next(self.batches))
 
     @property
-    def num_batches(self):
+    def num_batches(self) -> int:
+        """The number of batches."""
         return len(self.loader)
-
-    def on_epoch_end(self):
-        self.batches = None

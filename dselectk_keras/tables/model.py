@@ -27,6 +27,7 @@ FOLDS = 7
 # What a search tries in turn, from the best settings on.
 CHANGES = (
     {"dropout": 0.0},
+    {"learning_rate": 0.005},
     {"bins": "both"},
     {"dropout": 0.3},
     {"units": (256, 256, 256)},
@@ -99,8 +100,8 @@ class TableModel:
         >>> frame["price"], frame["sold"] = frame["size"] * 2, ["no", "yes"] * 30
         >>> table = TableModel(members=2, settings={"epochs": 2}, verbose=0)
         >>> table = table.fit(frame, ["price", "sold"])
-        >>> table.predict(frame)["sold"].isin(["no", "yes"]).all()
-        True
+        >>> table.predict(frame[:2]).shape
+        (2, 2)
     """
 
     def __init__(

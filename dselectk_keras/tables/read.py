@@ -31,6 +31,7 @@ def read_table(source: Any, encoding: str = "utf-8") -> Any:
         A data frame. Names of columns are strings.
 
     Example:
+        >>> import pathlib
         >>> path = pathlib.Path("prices.csv")
         >>> _ = path.write_text("size;price\n1,5;10\n2,5;")
         >>> read_table(path)["size"].tolist()

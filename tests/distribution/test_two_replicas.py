@@ -41,7 +41,8 @@ def test_weights_and_reports_are_those_of_one_process(differences, case, names):
 
 
 # Values and gradients of sums are those of the batch, penalties that are not linear
-# are of each replica's part, and choices beyond a capacity are those of all parts.
-@pytest.mark.parametrize("case", ["sums", "penalties", "dropped"])
+# are of each replica's part, and choices beyond a capacity are those of all parts. A
+# table with strings has the losses of one process.
+@pytest.mark.parametrize("case", ["sums", "penalties", "dropped", "strings"])
 def test_sums_and_penalties_are_as_they_should_be(differences, case):
     assert np.max(differences[case]) < 1e-6

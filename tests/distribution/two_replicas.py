@@ -14,6 +14,7 @@ os.environ["KERAS_BACKEND"] = "tensorflow"
 
 import keras
 import numpy as np
+import pandas as pd
 import tensorflow as tf
 from helpers import model_of, numbers
 
@@ -270,6 +271,24 @@ def dropped(strategy):
     return difference(keras.ops.convert_to_numpy(layer.num_dropped.value), 1 + 2)
 
 
+def strings(strategy):
+    """Losses of a training on a table with strings and hashed ids."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": X[:, 0], "s": rng.choice(["x", "y", None], len(X))})
+    frame["u"] = rng.integers(0, 9, len(X)).astype(str)
+    labels, losses = np.stack([Y["click"], Y["like"]], axis=1), []
+    for scope in (contextlib.nullcontext, strategy.scope):
+        keras.utils.set_random_seed(0)
+        with scope():
+            encoder = dk.table_encoder(frame, hashed={"u": 5})
+            tasks = [dk.Task(name, "binary") for name in ("click", "like")]
+            model = dk.build_multitask_model(encoder, tasks)
+            model.compile("sgd")
+        log = model.fit(frame, labels, BATCH, epochs=2, verbose=0, shuffle=False)
+        losses.append(log.history["task_loss"])
+    return difference(*losses)
+
+
 def difference(a, b):
     if isinstance(a, list):
         # Of NumPy, since Python's may overlook NaN.
@@ -282,7 +301,8 @@ def main():
     half = tf.config.LogicalDeviceConfiguration()
     tf.config.set_logical_device_configuration(cpu, [half, half])
     strategy = tf.distribute.MirroredStrategy(["cpu:0", "cpu:1"])
-    found = {each.__name__: each(strategy) for each in (sums, penalties, dropped)}
+    checks = sums, penalties, dropped, strings
+    found = {each.__name__: each(strategy) for each in checks}
     for name, case in CASES.items():
         alone = train(contextlib.nullcontext, *case)
         two = train(strategy.scope, *case)

@@ -194,7 +194,7 @@ def test_a_model_of_a_table_is_trained_saved_and_served(tmp_path):
     served = tf.saved_model.load(tmp_path / "served")
     seen = [[*each, "", "", ""][:3] for each in frame["seen"]]
     raw = {
-        "the_price": tf.constant(frame[["the price"]].to_numpy("float32")),
+        "the price": tf.constant(frame[["the price"]].to_numpy("float32")),
         "time": tf.constant(frame[["time"]].to_numpy("float64")),
         "user": tf.constant(frame["user"].fillna("").tolist()),
         "kind": tf.constant(frame["kind"].fillna("").tolist()),
