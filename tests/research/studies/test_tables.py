@@ -151,12 +151,18 @@ def test_tables_and_the_picture_show_each_model(study):
     assert row[5:] == ["", "3", "2"]
     # To TableModel, the ratio is the inverse one.
     assert rows[0][5].startswith(f"{-(low + high) / 2:+.3f}")
-    heads, first, second = study.table_tables(results)
+    heads, first, second = study.each_table(results)
     assert heads[:2] == ["table", f"{ESTIMATOR}:"]
     assert first[1].startswith(f"{low:+.3f}")
     assert second[1].startswith(f"{high:+.3f}")
     assert study.verdict(results).startswith("**Neither is better**")
     assert "and it wins 1." in study.verdict(results)
+    _, mean, rest, unseen, won, most = study.table_goals(results)
+    assert mean[1:] == [f"{(low + high) / 2:+.3f}", "no"]
+    assert rest[1:] == [f"{high:+.3f}", "no"]
+    assert unseen[1:] == mean[1:]  # Neither table is Adult.
+    assert won[1:] == [1, "no"]
+    assert most[1:] == [f"second {high:+.3f}", "no"]
     figure = study.draw_ratios(results)
     (ax,) = figure.axes
     assert [text.get_text() for text in ax.texts] == [ESTIMATOR, "boosted trees, tuned"]
