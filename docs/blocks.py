@@ -298,6 +298,17 @@ def study(name):
     return pages.block(Results(experiment, "cpu", ROOT / "docs" / "results"))
 
 
+def each_table():
+    """The models of the study of tables on each table."""
+    from research.engine import Results, pages
+    from research.studies import STUDIES
+
+    experiment = STUDIES["tables"].presets()["cpu"]
+    results = Results(experiment, "cpu", ROOT / "docs" / "results")
+    head, *rows = experiment.each_table(results)
+    return pages.table(head, rows)
+
+
 # Devices that split the batch, and the experts; and whether work is dispatched.
 MESHES = ("1 1", "no"), ("64 1", "no"), ("8 8", "no"), ("64 1", "yes"), ("1 40", "yes")
 
@@ -373,6 +384,7 @@ PAGES = {
         for name in ("ranking", "census", "libraries")
     },
     "docs/tables.md": {"tables": functools.partial(study, "tables")},
+    "docs/results/tables.md": {"each_table": each_table},
     "docs/choosing.md": {
         "many_tasks": many_tasks,
         "gatebench": gatebench,

@@ -71,6 +71,7 @@ BACKEND_INDEPENDENT = (
     "docs/",
     "common/test_rivals.py",
     "common/test_scores.py",
+    "research/benches/test_no_network.py",
     "research/engine/test_compare.py",
     "common/test_files.py",
     "research/engine/test_judging.py",
@@ -103,6 +104,7 @@ ON_TORCH = (
     "research/studies/test_demo.py",
     "research/studies/test_libraries.py",
     "research/studies/test_ranking.py",
+    "research/studies/test_tables.py",
 )
 # Tests that take long come first, so that no worker runs one alone at the end.
 LONGEST = (

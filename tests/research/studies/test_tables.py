@@ -31,7 +31,7 @@ def test_ratios_are_means_over_targets():
 def test_intervals_are_those_of_students_t():
     """Of three numbers, 4.303 standard errors."""
     assert interval([0.0, 0.1, 0.2]) == "+0.100 ± 0.248"
-    assert interval([-0.5]) == "-0.500"
+    assert interval([-0.5, 0.5]) == "+0.000"
 
 
 def test_missing_labels_are_left_out_and_two_numbers_stay_numbers():
@@ -143,16 +143,26 @@ def test_tables_and_the_picture_show_each_model(study):
                 own = {kind: {"number": value, "name": value} for kind in kinds}
                 numbers = {"errors": own, "processor_seconds": 3.0}
                 results.add(Run(f"{table}: {method}", seed, {}, numbers, 3.0), {})
-    _, row, *_ = study.table_models(results)
+    _, row, *rows = study.table_models(results)
     low, high = math.log(0.5), (math.log(2.0) + 1) / 2
     assert row[0] == ESTIMATOR
     assert row[1].startswith(f"{(low + high) / 2:+.3f}")
-    assert row[2:] == [f"{high:+.3f}", "1 of 2", f"second {high:+.3f}", "3"]
-    heads, first, second = study.table_tables(results)
+    assert row[2:5] == [f"{high:+.3f}", "1 of 2", f"second {high:+.3f}"]
+    assert row[5:] == ["", "3", "2"]
+    # To TableModel, the ratio is the inverse one.
+    assert rows[0][5].startswith(f"{-(low + high) / 2:+.3f}")
+    heads, first, second = study.each_table(results)
     assert heads[:2] == ["table", f"{ESTIMATOR}:"]
     assert first[1].startswith(f"{low:+.3f}")
     assert second[1].startswith(f"{high:+.3f}")
-    assert study.splits(results) == "2 splits"
+    assert study.verdict(results).startswith("**Neither is better**")
+    assert "and it wins 1." in study.verdict(results)
+    _, mean, rest, unseen, won, most = study.table_goals(results)
+    assert mean[1:] == [f"{(low + high) / 2:+.3f}", "no"]
+    assert rest[1:] == [f"{high:+.3f}", "no"]
+    assert unseen[1:] == mean[1:]  # Neither table is Adult.
+    assert won[1:] == [1, "no"]
+    assert most[1:] == [f"second {high:+.3f}", "no"]
     figure = study.draw_ratios(results)
     (ax,) = figure.axes
     assert [text.get_text() for text in ax.texts] == [ESTIMATOR, "boosted trees, tuned"]
