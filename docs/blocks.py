@@ -301,9 +301,9 @@ def study(name):
 def each_table():
     """The models of the study of tables on each table."""
     from research.engine import Results, pages
-    from research.studies import STUDIES
+    from research.studies.tables import Tables
 
-    experiment = STUDIES["tables"].presets()["cpu"]
+    experiment = Tables()
     results = Results(experiment, "cpu", ROOT / "docs" / "results")
     head, *rows = experiment.each_table(results)
     return pages.table(head, rows)
