@@ -38,12 +38,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # What a target installs: extras of the package. Each has a stamp file in
 # the environment, so that nothing is installed twice.
 EXTRAS_demo := tensorflow,plots
-EXTRAS_test := tensorflow,data,plots,postgresql,dev
+EXTRAS_test := tensorflow,data,plots,tables,postgresql,dev
 EXTRAS_backends := jax,torch
 # A backend alone.
-EXTRAS_tensorflow := tensorflow,data,plots,tune,dev
-EXTRAS_jax := jax,data,plots,tune,dev
-EXTRAS_torch := torch,data,plots,tune,dev
+EXTRAS_tensorflow := tensorflow,data,plots,tables,tune,dev
+EXTRAS_jax := jax,data,plots,tables,tune,dev
+EXTRAS_torch := torch,data,plots,tables,tune,dev
 EXTRAS_release := dev
 EXTRAS_docs := tensorflow,notebooks,docs
 # All of them at once take one run of pip, not four.
