@@ -167,10 +167,12 @@ def fastest(found):
     }
     names = set.intersection(*(set(each) for each in times.values()))
     first = [min(times, key=lambda backend: times[backend][name]) for name in names]
-    counts = [f"{title} in {first.count(key)}" for key, title in BACKENDS.items()]
+    counts = {title: first.count(key) for key, title in BACKENDS.items()}
+    best, *others = sorted(counts.items(), key=lambda each: -each[1])
+    rest = "".join(f", {title} in {count}" for title, count in others if count)
     return (
-        f"**Fastest in training,** of {len(names)} workloads: "
-        f"{', '.join(counts[:-1])} and {counts[-1]}."
+        f"**In training,** {best[0]} was fastest in {best[1]} of {len(names)} "
+        f"workloads{rest}."
     )
 
 
