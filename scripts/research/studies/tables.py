@@ -248,7 +248,9 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
     def draw_ratios(self, results):
         """The mean log ratio of each model on each table; the best one is named."""
         figure, ax = style.open_axes(None, style.PAGE_WIDTH, 3.6)
-        logs = {name: self.logs(results, *own) for name, own in self.compared.items()}
+        # Others have fewer splits.
+        shown = {ESTIMATOR: (ESTIMATOR, BEST)} | SHOWN
+        logs = {name: self.logs(results, *own) for name, own in shown.items()}
         names = [name for name in logs if logs[name]]
         tables = [
             table for table in self.tables if any(table in logs[n] for n in names)
