@@ -97,6 +97,7 @@ def test_the_table_above_has_all_that_the_module_uses():
     texts = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
     used = {name for name in named if name.startswith("_")}
     used |= {text for text in texts if re.match("_[a-z_]+$", text)}
+    used -= {"_C", "_current_graph_task_id"}  # Of torch.
     assert len(used) <= 13
     assert used | {*_keras.OVERRIDDEN} == {*PRIVATE}
 

@@ -7,7 +7,7 @@ from keras import ops
 
 from dselectk_keras._keras import kept_losses
 from dselectk_keras.distribution import num_replicas, sum_over_replicas
-from dselectk_keras.gates._dispatch import dispatch
+from dselectk_keras.gates.dispatch import dispatch
 from dselectk_keras.ops import mix, unstack
 from dselectk_keras.utils import Tensor
 

@@ -9,8 +9,8 @@ from keras import ops
 
 from dselectk_keras.distribution import is_model_parallel, is_on_cpu
 from dselectk_keras.experts import DenseExperts
-from dselectk_keras.gates._dispatch import saved_rows
 from dselectk_keras.gates.chosen import ChosenGate
+from dselectk_keras.gates.dispatch import saved_rows
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.record import record_call
 from dselectk_keras.gates.routing import sum_in_call

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.plots import style
-from dselectk_keras.plots._label_ends import label_ends
+from dselectk_keras.plots.label_ends import label_ends
 from dselectk_keras.utils import check_choice, check_flags, check_type
 
 

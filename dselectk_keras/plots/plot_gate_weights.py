@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.plots import style
-from dselectk_keras.plots._label_ends import label_ends
+from dselectk_keras.plots.label_ends import label_ends
 from dselectk_keras.utils import check_indices, convert
 
 _MAX_PANELS = 8

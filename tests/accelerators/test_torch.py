@@ -10,7 +10,7 @@ from helpers import numbers
 from keras import ops
 
 import dselectk_keras as dk
-from dselectk_keras.gates import Gate, _dispatch
+from dselectk_keras.gates import Gate, dispatch
 from dselectk_keras.layers import moe
 
 pytestmark = pytest.mark.backends("torch", reason="Others compile steps as a whole.")
@@ -75,7 +75,7 @@ def counts_of_training(x, y, **settings):
 @pytest.fixture
 def as_on_a_gpu(monkeypatch):
     """Dispatch as on a GPU."""
-    for module in (moe, _dispatch):
+    for module in (moe, dispatch):
         monkeypatch.setattr(module, "is_on_cpu", lambda _: False)
 
 

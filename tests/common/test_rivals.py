@@ -68,7 +68,7 @@ def test_validation_rows_choose_and_all_rows_with_labels_train_again(monkeypatch
     monkeypatch.setattr(module, "SPACES", {LINEAR: SPACES[LINEAR]})
     train = pd.DataFrame({"x": [1.0, 2, 3, 4], "y": [5.0, None, 6, 8]})
     validation = pd.DataFrame({"x": [1.0, 2, 3], "y": [9.0, 12, None]})
-    found = rivals(train, validation, ["y"], settings=6)["y"][LINEAR]
+    found = rivals(train, validation, ["y"], settings=6, kinds=[LINEAR])["y"][LINEAR]
     assert found.settings == {"ridge": 10.0, "rounds": 7}
     assert found.loss == pytest.approx(math.sqrt((1 + 4) / 2))
     size, labels, own, against = fits[-1]

@@ -103,7 +103,7 @@ def test_targets_of_numbers_are_predicted_in_their_units(tmp_path, capsys):
     frame.loc[:40, "price"] = np.nan
     frame.to_csv(path, index=False)
     options = ["--table", str(path), "--targets", "price", "sold", "--quiet"]
-    options += ["--epochs", "8", "--units", "8", "--batch-size", "64"]
+    options += ["--epochs", "20", "--units", "8", "--batch-size", "64"]
     options += ["--learning-rate", "0.05"]
     train.main([*options, "--num-nonzeros", "2", "--out", str(out)])
     shown = capsys.readouterr().out

@@ -10,7 +10,7 @@ from helpers import numbers, numpy
 from keras import ops
 
 from dselectk_keras import DenseExperts
-from dselectk_keras.gates._dispatch import (
+from dselectk_keras.gates.dispatch import (
     _num_slots,
     block_slots,
     blocks_for,

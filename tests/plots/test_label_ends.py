@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dselectk_keras.plots._label_ends import spread_positions
+from dselectk_keras.plots.label_ends import spread_positions
 
 
 def test_places_far_enough_apart_are_kept():

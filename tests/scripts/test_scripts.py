@@ -36,6 +36,8 @@ def run(command, *arguments):
 HELP = """
 import contextlib, importlib, sys
 for name in sys.argv[1:]:
+    *folder, name = name.split(".")  # As a script, which does not import its folder.
+    sys.path.insert(0, "/".join(folder) or ".")
     with contextlib.suppress(SystemExit):
         importlib.import_module(name).main(["--help"])
 print("imported:", "keras" in sys.modules)

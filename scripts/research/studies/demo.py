@@ -10,7 +10,7 @@ import numpy as np
 import dselectk_keras as dk
 from dselectk_keras.datasets import grouped_tasks
 from dselectk_keras.plots import plot_expert_heatmap, style
-from dselectk_keras.plots._label_ends import spread_positions
+from dselectk_keras.plots.label_ends import spread_positions
 from research.benches.pruned_bottom import PruneUnits, build_pruned_bottom
 from research.engine import Arm, Experiment, by_group, drawing, preset, train_jobs
 from research.engine.experiment import TRIAL_SEED
