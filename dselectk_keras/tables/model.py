@@ -92,7 +92,6 @@ class TableModel:
         targets_: A list of `Target`, which say what the labels mean.
         loss_: The validation loss, 1 for a constant prediction.
         settings_: The `Settings` in use.
-        classes_: A dict from the names of targets that have classes to arrays of them.
 
     Example:
         >>> import numpy as np, pandas as pd
