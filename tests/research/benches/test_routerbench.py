@@ -631,7 +631,7 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(routerbench, "choose_backend", lambda _: None)
     monkeypatch.setattr(bench, "train", train)
     few = (arms.ONE, arms.WIDE, arms.KNOWN, arms.SWITCH, arms.SMEAR)
-    few = (*few, *page.OURS.values())
+    few = (*few, *arms.DENSE, *page.OURS.values())
     monkeypatch.setattr(bench, "ROUTERS", {name: arms.ROUTERS[name] for name in few})
     monkeypatch.setattr(bench, "RATES", arms.RATES[-2:])
     monkeypatch.setattr(bench, "DECAYS", arms.DECAYS[:1])
