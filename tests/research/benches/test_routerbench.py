@@ -630,6 +630,8 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr(routerbench, "choose_backend", lambda _: None)
     monkeypatch.setattr(bench, "train", train)
+    # Those committed have all arms.
+    monkeypatch.setattr(page, "COMMITTED", tmp_path / "none")
     few = (arms.ONE, arms.WIDE, arms.KNOWN, arms.SWITCH, arms.SMEAR)
     few = (*few, *arms.DENSE, *page.OURS.values())
     monkeypatch.setattr(bench, "ROUTERS", {name: arms.ROUTERS[name] for name in few})
