@@ -178,7 +178,7 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
         who = {
             True: "The best tuned rival has a lower error",
             False: "`TableModel` has a lower error",
-            None: "Neither is better",
+            None: "No difference is established",
         }[gap.is_positive()]
         return (
             f"**{who}**, without settings of `TableModel`: over {len(means)} tables, "
@@ -187,7 +187,7 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
         )
 
     def table_goals(self, results):
-        """What was to be reached, as it was written down before the first run."""
+        """What was to be reached, and if it was."""
         means = self.means(results, ESTIMATOR, BEST)
         if len(means) < len(self.tables):
             return None

@@ -155,7 +155,7 @@ def test_tables_and_the_picture_show_each_model(study):
     assert heads[:2] == ["table", f"{ESTIMATOR}:"]
     assert first[1].startswith(f"{low:+.3f}")
     assert second[1].startswith(f"{high:+.3f}")
-    assert study.verdict(results).startswith("**Neither is better**")
+    assert study.verdict(results).startswith("**No difference is established**")
     assert "and it wins 1." in study.verdict(results)
     _, mean, rest, unseen, won, most = study.table_goals(results)
     assert mean[1:] == [f"{(low + high) / 2:+.3f}", "no"]
