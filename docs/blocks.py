@@ -294,7 +294,7 @@ def latency():
 def study(name):
     """The text of an experiment of our own."""
     from research.engine import Results, pages
-    from research.studies import STUDIES
+    from research.studies.catalog import STUDIES
 
     experiment = STUDIES[name].presets()["cpu"]
     return pages.block(Results(experiment, "cpu", ROOT / "docs" / "results"))

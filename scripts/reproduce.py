@@ -61,7 +61,7 @@ def main(arguments=None):
     from research.engine import Results
     from research.engine.plan import HOW, plan
     from research.papers import EXPERIMENTS
-    from research.studies import STUDIES
+    from research.studies.catalog import STUDIES
 
     found, gates, version = read(options.module) if options.module else ({}, {}, [])
     known = EXPERIMENTS | STUDIES | found
@@ -122,7 +122,7 @@ def write_index(known, options, gates, label, root, site):
 def run(chosen, options, label, root, site, command):
     """Run what experiments lack, and write their pages."""
     from research.engine import Results, pages, reproduce
-    from research.studies import STUDIES
+    from research.studies.catalog import STUDIES
 
     begun = set()  # Some experiments share their runs: those begin anew only once.
     for number, (name, experiment) in enumerate(chosen.items(), start=1):

@@ -1,13 +1,1 @@
 """Experiments of our own, whose results are blocks in the pages of docs/."""
-
-from research.benches.gate_comparison.no_network import NoNetwork
-from research.studies.census import Census
-from research.studies.choice import Choice
-from research.studies.collapse import Collapse
-from research.studies.demo import Demo
-from research.studies.libraries import Libraries
-from research.studies.ranking import Ranking
-from research.studies.tables import Tables
-
-KINDS = (Census, Choice, Collapse, Demo, Libraries, NoNetwork, Ranking, Tables)
-STUDIES = {kind.name: kind for kind in KINDS}

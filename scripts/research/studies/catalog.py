@@ -1,0 +1,13 @@
+"""All studies by name. One study is imported alone: each needs other packages."""
+
+from research.benches.gate_comparison.no_network import NoNetwork
+from research.studies.census import Census
+from research.studies.choice import Choice
+from research.studies.collapse import Collapse
+from research.studies.demo import Demo
+from research.studies.libraries import Libraries
+from research.studies.ranking import Ranking
+from research.studies.tables import Tables
+
+KINDS = (Census, Choice, Collapse, Demo, Libraries, NoNetwork, Ranking, Tables)
+STUDIES = {kind.name: kind for kind in KINDS}
