@@ -50,16 +50,21 @@ def scores_of(target: Any, labels: np.ndarray, predicted: np.ndarray) -> dict:
     return scores
 
 
-def area_under_curve(labels: np.ndarray, scores: np.ndarray) -> float:
-    """The probability that an example of class 1 has a higher score than one of 0.
+def area_under_curve(labels: Any, scores: Any) -> float:
+    """The probability that a positive example has a higher score than a negative one.
 
-    Equal scores count half. It is NaN if there is one class only.
+    Equal scores count half. It is NaN if there is one class only, or a score is NaN.
     """
-    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    positive = int(labels.sum())
-    negative = len(labels) - positive
-    if not positive or not negative:
+    is_positive, scores = np.asarray(labels) > 0, np.asarray(scores)
+    positive = int(is_positive.sum())
+    negative = len(is_positive) - positive
+    if not positive or not negative or np.isnan(scores).any():
         return math.nan
-    below = ranks[labels == 1].sum() - positive * (positive + 1) / 2
+    below = ranks(scores)[is_positive].sum() - positive * (positive + 1) / 2
     return float(below / (positive * negative))
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """The ranks of values, from 1; equal values share the mean of theirs."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[places]

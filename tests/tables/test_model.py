@@ -14,10 +14,8 @@ from dselectk_keras.tables.model import (
     Networks,
     Settings,
     TableModel,
-    baseline,
     folds_of,
 )
-from dselectk_keras.tables.scores import area_under_curve, scores_of
 
 TARGETS = ["price", "sold", "kind"]
 QUICK = {"epochs": 3, "units": [16], "learning_rate": 0.01, "batch_size": 32}
@@ -137,25 +135,6 @@ def test_members_hold_out_other_rows_and_targets_count_alike():
     tasks = networks.tasks(2)
     assert [task.name for task in tasks] == ["0_rare", "0_x", "1_rare", "1_x"]
     assert tasks[3].weight == 0.25
-
-
-def test_scores_by_hand():
-    known = np.array([0.0, 1.0, 1.0, np.nan])
-    chances = np.array([[0.5, 0.5], [0.25, 0.75], [0.75, 0.25], [1, 0]])
-    found = scores_of(Target("a", "binary", ("n", "y")), known, chances)
-    loss = -(np.log(0.5) + np.log(0.75) + np.log(0.25)) / 3
-    entropy = -np.log(1 / 3) / 3 - np.log(2 / 3) * 2 / 3
-    assert found["labels"] == 3
-    assert found["accuracy"] == pytest.approx(2 / 3)
-    assert found["auc"] == 0.5
-    assert found["log_loss"] == pytest.approx(loss)
-    assert found["explained"] == pytest.approx(1 - loss / entropy)
-    found = scores_of(Target("a", "number"), known, np.array([1.0, 1, 0, 9]))
-    assert found["rmse"] == pytest.approx((2 / 3) ** 0.5)
-    assert found["r2"] == pytest.approx(1 - (2 / 3) / (2 / 9))
-    assert scores_of(Target("a", "number"), known * np.nan, known) == {"labels": 0}
-    assert area_under_curve(np.array([0, 1, 1]), np.array([0.1, 0.1, 0.3])) == 0.75
-    assert baseline(Target("a", "number"), known) == 1
 
 
 def test_it_has_the_manners_of_scikit_learn():
