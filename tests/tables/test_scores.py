@@ -4,10 +4,17 @@ import math
 
 import numpy as np
 import pytest
+from checks import assert_close
 
 from dselectk_keras.tables import Target
 from dselectk_keras.tables.model import baseline
-from dselectk_keras.tables.scores import area_under_curve, ranks, scores_of
+from dselectk_keras.tables.scores import (
+    area_under_curve,
+    fit_scale,
+    ranks,
+    scaled,
+    scores_of,
+)
 
 
 def test_scores_by_hand():
@@ -26,6 +33,22 @@ def test_scores_by_hand():
     assert found["r2"] == pytest.approx(1 - (2 / 3) / (2 / 9))
     assert scores_of(Target("a", "number"), known * np.nan, known) == {"labels": 0}
     assert baseline(Target("a", "number"), known) == 1
+
+
+def test_outputs_are_scaled_to_the_lowest_loss():
+    number, kind = Target("a", "number"), Target("b", "binary", (0, 1))
+    found = np.array([[1.0], [2.0]])
+    assert fit_scale(number, found, np.array([0.5, 1.0])) == pytest.approx((0.5, 0))
+    assert fit_scale(number, found, np.array([2.0, 4.0])) == pytest.approx((1.2, 1.6))
+    # Three of four labels are right: 0.9 ** s / (0.9 ** s + 0.1 ** s) = 0.75.
+    entropy = -0.75 * np.log(0.75) - 0.25 * np.log(0.25)
+    scale, loss = fit_scale(kind, np.full((4, 1), 0.9), np.array([1, 1, 0, 1]))
+    assert (scale, loss) == pytest.approx((0.5, entropy))
+    assert_close(scaled(kind, np.array([[0.9]], "float32"), scale), [[0.75]], 1e-5)
+    three = np.array([[0.64, 0.2, 0.16]], "float32")
+    total = 0.8 + 0.2**0.5 + 0.4
+    found = scaled(Target("c", "classes", (1, 2, 3)), three, 0.5)
+    assert_close(found, [[0.8 / total, 0.2**0.5 / total, 0.4 / total]], 1e-5)
 
 
 def test_area_counts_pairs_in_order():
