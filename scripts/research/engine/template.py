@@ -9,6 +9,7 @@ it whose name begins with `_`; a function, or a method, gets the `Results`. `cpu
 - `{loss of Top-k}` is a mean with its error, `{loss of Top-k:2%}` with two digits in
   percent, `{loss of Top-k:.2f}` the mean alone, and `{loss of A minus B}` a difference.
   `{share of A, B}` of a function `share` is what it makes of the `Results`, A and B.
+  An arm whose name has a comma is in quotes.
 - A table whose first column is `claim` has a row for each of the experiment's `claims`:
   by its id, where the paper says what, its number, and what there is here. A row with
   several claims is repeated, with the `names` of each.
@@ -45,6 +46,7 @@ from research.engine.reproduce import in_words
 from research.engine.results import NotRunError, Results, format_mean
 
 INCLUDE = re.compile(r"^include: (\S+)$", re.MULTILINE)
+ARGUMENT = re.compile(r"('.*?'|.+?)(?:, | minus |$)")
 CELLS = re.compile(r"(?<!\\)\|")
 SAME = "Rows in which the paper says the same are one claim: undecided if they differ."
 VERDICTS = {
@@ -170,10 +172,9 @@ class Prose(string.Formatter):
         return kind(self.results, *given, name), name
 
     def arguments(self, text):
-        """What a text names, parted by commas or `minus`; arms may have commas."""
-        arms = sorted(self.experiment.arms, key=len, reverse=True)
-        arm = "|".join(map(re.escape, arms)) or "(?!)"
-        parts = re.findall(rf"({arm}|.+?)(?:, | minus |$)", text)
+        """What a text names, parted by commas or `minus`; a name may be in quotes."""
+        arms = self.experiment.arms
+        parts = [text] if text in arms else ARGUMENT.findall(text)
         return [x if x in arms else self.named(x, _literal(x)) for x in parts]
 
     def named(self, key, *default):
