@@ -4,18 +4,10 @@ from typing import NamedTuple
 
 from research.engine.claims import STAND_IN, count
 from research.engine.compare import NOT_RUN
-from research.engine.judging import INADMISSIBLE, NIL, UNTESTABLE, all_hold
+from research.engine.judging import UNTESTABLE, all_hold
 from research.engine.template import cells_of
 
-WORDS = {
-    True: "holds",
-    False: "refuted",
-    NIL: NIL,
-    None: "undecided",
-    INADMISSIBLE: INADMISSIBLE,
-    UNTESTABLE: UNTESTABLE,
-    NOT_RUN: NOT_RUN,
-}
+WORDS = {True: "holds", False: "refuted", None: "undecided"}  # Others are words.
 COLUMNS = ["the abstract says", "we found", "by these claims"]
 
 
@@ -59,7 +51,7 @@ def cells(headline, claims, places):
     tested = [claim for claim in every if claim.holds not in beyond] or every
     holds = all_hold(claim.holds for claim in tested) if every else UNTESTABLE
     decide = [claim.kind[1] for claim in tested if claim.holds is holds]
-    word = WORDS[holds] + (f" {STAND_IN}" if decide and all(decide) else "")
+    word = WORDS.get(holds, holds) + (f" {STAND_IN}" if decide and all(decide) else "")
     links = ", ".join(f"[{places[name]}]({name}.md)" for name in own)
     found = f"{count(every)} {links}." if every else ""
     return [headline.says, f"**{word}**", " ".join(filter(None, [found, headline.why]))]
