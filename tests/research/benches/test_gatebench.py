@@ -905,7 +905,6 @@ def test_targets_that_are_texts_become_questions():
         (["--mine", "FILE", "--draws", "0"], "must be a positive integer, received 0"),
         (["--mine", "FILE", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
         (["--targets", "b"], "--targets is for --mine"),
-        (["--per-example"], "--per-example is for --mine"),
         (
             ["--mine", "FILE", "--per-example", "--epochs=3"],
             "--epochs is not for --per",

@@ -8,10 +8,13 @@ import sys
 import keras
 import numpy as np
 
-from common.files import write_whole
-from dselectk_keras.plots import style
 from dselectk_keras.tables import read_table
-from research.benches.gate_comparison.mine import as_inputs, as_labels, check_labels
+from research.benches.gate_comparison.mine import (
+    as_inputs,
+    as_labels,
+    check_labels,
+    write_answer,
+)
 from research.benches.gate_comparison.statistics import errors, ratio
 from research.benches.gate_comparison.tables import split_rows
 from research.benches.router_comparison import page
@@ -110,17 +113,11 @@ def answer(path, targets, draws, folder, encoding="utf-8"):
     check_labels(tables.values(), names, FEWEST_LABELS)
     problem = Problem("real", lambda seed, _: tables[seed])
     rows = compare(problem, tables)
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    picture, written = folder / "routers.png", folder / "routers.md"
-    title = pathlib.Path(path).name
-    style.save_figure(page.draw({title: rows}), picture, dpi=150)
     sizes = x.shape[1], problem.num_experts, len(names)
-    answered, *others = sentences(rows, sizes)
-    parts = [f"# {title}", answered, f"![Test errors.]({picture.name})", *others]
-    parts.append(how(tables[0], draws, problem))
-    write_whole(written, "\n\n".join(parts) + "\n")
-    return written, "\n\n".join(parts)
+    first, *others = sentences(rows, sizes)
+    parts = [first], [*others, how(tables[0], draws, problem)]
+    figure = page.draw({pathlib.Path(path).name: rows})
+    return write_answer(path, pathlib.Path(folder) / "routers", figure, *parts)
 
 
 def compare(problem, tables):
