@@ -20,6 +20,7 @@ from research.benches.gate_comparison.arms import (
 from research.benches.gate_comparison.bench import ONE_SETTING, Gates, read, rows_of
 from research.benches.gate_comparison.problems import DECAYS, PROBLEMS, RATES
 from research.benches.gate_comparison.statistics import (
+    FEWEST_DRAWS,
     errors,
     luck,
     mean_ratio,
@@ -30,7 +31,6 @@ from research.benches.gate_comparison.statistics import (
 from research.engine.pages import MARK, table
 from research.engine.pages import write as write_markdown
 
-FEWEST_DRAWS = 3  # For a verdict.
 SHOWN = [arm for arm in GATES if arm not in NORMALIZED]
 FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
 FEW = """ Some

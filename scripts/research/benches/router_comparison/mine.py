@@ -29,8 +29,8 @@ from research.benches.router_comparison.arms import (
 )
 from research.benches.router_comparison.problems import SIZES, Problem
 from research.benches.router_comparison.training import BATCH_SIZE, STEPS, train
-from research.engine import Job
 from research.engine.pages import table
+from research.engine.search import try_grids
 
 # One or two of each kind.
 ASKED = (
@@ -127,28 +127,23 @@ def compare(problem, tables):
         problem: A `Problem`.
         tables: A dict of its `Table` by seed.
     """
-    jobs = {}
-    for arm in ASKED:
-        own, *_ = ROUTERS[arm].space["own"]
-        jobs[arm] = [
-            Job(seed, {"rate": rate, "decay": decay, "own": own})
-            for seed in tables
-            for rate, decay in itertools.product(RATES, DECAYS)
-        ]
-    total, rows = sum(map(len, jobs.values())), []
+    pairs, rows = list(itertools.product(RATES, DECAYS)), []
+    total = len(ASKED) * len(tables) * len(pairs)
     bar = keras.utils.Progbar(
         total, unit_name="training", verbose=int(sys.stdout.isatty())
     )
-    for arm, own in jobs.items():
-        found = train(problem, arm, tables, own, STAGES)
-        for seed in tables:
-            of_draw = [
-                each for job, each in zip(own, found, strict=True) if job.seed == seed
-            ]
+    for arm in ASKED:
+        own, *_ = ROUTERS[arm].space["own"]
+        grid = [{"rate": rate, "decay": decay, "own": own} for rate, decay in pairs]
+        found = try_grids(
+            lambda jobs, arm=arm: train(problem, arm, tables, jobs, STAGES),
+            dict.fromkeys(tables, grid),
+        )
+        for seed, of_draw in found.items():
             best = min(of_draw, key=lambda each: each["objective"])
             if math.isfinite(best["test"]):
                 rows.append({"problem": NAME, "arm": arm, "draw": seed, **best})
-        bar.add(len(own))
+        bar.add(len(tables) * len(pairs))
     return rows
 
 

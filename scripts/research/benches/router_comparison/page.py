@@ -7,7 +7,13 @@ import numpy as np
 
 from common.files import read_json
 from dselectk_keras.plots import style
-from research.benches.gate_comparison.statistics import errors, mean_ratio, only, ratio
+from research.benches.gate_comparison.statistics import (
+    FEWEST_DRAWS,
+    errors,
+    mean_ratio,
+    only,
+    ratio,
+)
 from research.benches.router_comparison.arms import (
     DECAYS,
     DENSE,
@@ -39,7 +45,6 @@ KINDS = {
     "real": "real tables",
 }
 SHOWN = {kind: KINDS[kind] for kind in ("regions", "real")}
-FEWEST_DRAWS = 3  # For a verdict.
 # Learned routers that serve one or two experts.
 ROUTED = [
     name
