@@ -9,7 +9,7 @@ it whose name begins with `_`; a function, or a method, gets the `Results`. `cpu
 - `{loss of Top-k}` is a mean with its error, `{loss of Top-k:2%}` with two digits in
   percent, `{loss of Top-k:.2f}` the mean alone, and `{loss of A minus B}` a difference.
   `{share of A, B}` of a function `share` is what it makes of the `Results`, A and B.
-  An arm whose name has a comma is in quotes.
+  An arm whose name has a comma is in quotes. An array of booleans is `3 of 5`.
 - A table whose first column is `claim` has a row for each of the experiment's `claims`:
   by its id, where the paper says what, its number, and what there is here. A row with
   several claims is repeated, with the `names` of each.
@@ -39,11 +39,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from research.engine.claims import HOLDS, STAND_IN, Fact, Found, count, judge
 from research.engine.compare import NOT_RUN
 from research.engine.judging import NIL, Judged
 from research.engine.reproduce import in_words
-from research.engine.results import NotRunError, Results, format_mean
+from research.engine.results import NotRunError, Results, format_mean, how_many
 
 INCLUDE = re.compile(r"^include: (\S+)$", re.MULTILINE)
 ARGUMENT = re.compile(r"('.*?'|.+?)(?:, | minus |$)")
@@ -146,7 +148,7 @@ class Number(NamedTuple):
 
 
 class Prose(string.Formatter):
-    """`str.format` of the names that a template may have; it lists tuples."""
+    """`str.format` of the names of a template; it lists tuples, and counts flags."""
 
     def __init__(self, experiment, results, names=None):
         self.experiment, self.results = experiment, results
@@ -190,6 +192,8 @@ class Prose(string.Formatter):
         """The text of a value; a `NotRunError` if it is `None`."""
         if value is None:
             raise NotRunError
+        if isinstance(value, np.ndarray) and value.dtype.kind == "b":
+            return how_many(value)
         if type(value) in (tuple, list):
             return ", ".join(self.format_field(each, format_spec) for each in value)
         is_plain = isinstance(value, float) and not format_spec

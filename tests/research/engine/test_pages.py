@@ -33,7 +33,7 @@ Thrown {throws} times, {throws:,} or {paper.throws:,}; shares {shares}. {{As it 
 | fewer | Section 2 | Fewer. |  | {heads of fair minus bent:0} |
 | as-many | Section 3 | As many. |  | {heads of lost} |
 | many-more | Section 4 | Many more. | 40 |  |
-| gold | Section {section} | {metal}. |  | {metal} {coins of fair, 2} |
+| gold | Section {section} | {metal}. |  | {metal} {coins of fair, 2}, {many of fair} |
 | gone | Section 9 | Gone. |  |  |
 
 ## Empty
@@ -66,6 +66,10 @@ Heads of {lost_heads}.
 | Throws | 1000 | {throws:,} | {both.throws} |
 | Seeds | 3 | {seeds} |  |
 """
+
+
+def many(results, arm):
+    return results.values(arm, "heads") > 4
 
 
 def coins(results, arm, count):
@@ -151,7 +155,7 @@ def test_a_page_has_everything(results):
         "| Section 2 | Fewer. |  | -1 ± 0 | no |",
         "| Section 3 | As many. |  | not run | not run |",
         "| Section 4 | Many more. | 40 |  | nil |",
-        "| Section 5 | Gold. |  | Gold 2 fair coins | not testable here: Ours are",
+        "| Section 5 | Gold. |  | Gold 2 fair coins, 2 of 3 | not testable here: Ours are",
         "Ours are of tin. These runs alone would say: yes. |",
         "Preset `paper`, not run: 3 runs, 0.1 core-hours, 2 GB; data that are drawn.",
         "| coin | mean heads | most heads | share |\n| --- | --- | --- | --- |\n",

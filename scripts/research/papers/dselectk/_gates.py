@@ -8,7 +8,6 @@ import numpy as np
 
 import dselectk_keras as dk
 from research.engine import INADMISSIBLE, Arm, all_positive
-from research.engine.results import how_many
 
 JUMP = 0.1  # A larger change of a weight in one step is a jump.
 STATIC, TOP_K = "DSelect-k, static", "Top-k, static"  # Those that are followed.
@@ -161,11 +160,6 @@ def within_rules(results, *arms, tuning=False):
     runs = functools.partial(results.of, tuning=True) if tuning else results.ran
     kept = [run.numbers["admissible"] for arm in arms for run in runs(arm)]
     return np.array(kept, dtype=bool)
-
-
-def num_within(results, *arms, tuning=False):
-    """The number of these runs, as text."""
-    return how_many(within_rules(results, *arms, tuning=tuning))
 
 
 def lower(results, comparisons, effects=None, among=1):

@@ -177,11 +177,11 @@ class Fig3(Experiment):
         return self.gains(results)[:, np.array(self.known.groups) == group].mean(axis=1)
 
     def sharing(self, results, group, count=None):
-        """Number of runs in which so many tasks of a group, or all, share an expert."""
+        """For each run, whether so many tasks of a group, or all, share an expert."""
         own = np.array(self.known.groups) == group
         runs = results.ran(DSELECT_K)
         used = (np.array(run.numbers["weights"])[own] > 0 for run in runs)
-        return how_many([x.sum(axis=0).max() >= (count or own.sum()) for x in used])
+        return np.array([x.sum(axis=0).max() >= (count or own.sum()) for x in used])
 
     @property
     def claims(self):

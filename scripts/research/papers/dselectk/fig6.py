@@ -4,7 +4,6 @@ import dataclasses
 
 from dselectk_keras.plots import plot_gate_weights
 from research.engine import Claim, Higher, Untestable, most
-from research.engine.results import how_many
 from research.papers.dselectk._gates import JUMP, STARTS, is_followed
 from research.papers.dselectk._movielens import MovieLensExperiment
 
@@ -64,11 +63,6 @@ def _draw(results, arm):
 def late(results, arm):
     """For each run, whether the last jump is at its end."""
     return results.values(arm, "last_jump") > LATE
-
-
-def num_late(results, arm):
-    """Number of such runs, as text."""
-    return how_many(late(results, arm))
 
 
 def latest(results, arm):

@@ -79,7 +79,7 @@ class Table4(MovieLensExperiment):
             yield [
                 f"{alpha}",
                 begins.split(" ", 2)[2],
-                num_decided(results, ours),
+                how_many(is_decided(results, ours)),
                 f"{STEPS[alpha]}",
                 results.text(ours, "decided", scale=100),
                 f"{FLOPS[alpha]}",
@@ -92,6 +92,6 @@ class Table4(MovieLensExperiment):
         return super().fields | {"fewest": min(STEPS.values())}
 
 
-def num_decided(results, arm):
-    """The number of runs in which S(Z) is binary at the end, as text."""
-    return how_many(np.isfinite(results.values(arm, "decided")))
+def is_decided(results, arm):
+    """Flags of the runs in which S(Z) is binary at the end."""
+    return np.isfinite(results.values(arm, "decided"))

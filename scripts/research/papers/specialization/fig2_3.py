@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 
 from research.engine import Claim, drawing, most
-from research.engine.results import how_many
 from research.papers.specialization._mixture import DATA
 from research.papers.specialization._splits import JOINT, SPLIT, SPLITS, Splits, arm_of
 from research.papers.specialization._tables import SHARE, are_used, draw_table
@@ -99,18 +98,3 @@ def mixes(results):
     clothes, digits = found[:, :CLOTHES].sum(axis=1), found[:, CLOTHES:].sum(axis=1)
     mixed = np.minimum(clothes, digits) >= 0.1 * (clothes + digits)
     return (mixed & are_used(found)).any(axis=-1)
-
-
-def num_leaving(results, name):
-    """Number of runs whose joint gate leaves out experts, as text."""
-    return how_many(leaves_out(results, name))
-
-
-def num_following(results, name):
-    """Number of runs whose gate follows the split, as text."""
-    return how_many(follows(results, name))
-
-
-def num_mixing(results):
-    """Number of runs in which an expert gets both kinds, as text."""
-    return how_many(mixes(results))

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 
 from research.engine import Claim, Higher, all_positive, drawing, most, preset
-from research.engine.results import how_many
 from research.papers.specialization._images import (
     NUMBERS,
     classified,
@@ -91,11 +90,6 @@ class Fig6And7(Tuned):
 def uses_all(results, arm, count):
     """For each run, whether it uses all experts."""
     return results.values(arm, "used") == count
-
-
-def num_all(results, arm, count):
-    """Number of these runs, as text."""
-    return how_many(uses_all(results, arm, count))
 
 
 def is_as_good(results, arm, other):
