@@ -51,7 +51,9 @@ def cells(headline, claims, places):
     tested = [claim for claim in every if claim.holds not in beyond] or every
     holds = all_hold(claim.holds for claim in tested) if every else UNTESTABLE
     decide = [claim.kind[1] for claim in tested if claim.holds is holds]
-    word = WORDS.get(holds, holds) + (f" {STAND_IN}" if decide and all(decide) else "")
+    word = str(WORDS.get(holds, holds)) + (
+        f" {STAND_IN}" if decide and all(decide) else ""
+    )
     links = ", ".join(f"[{places[name]}]({name}.md)" for name in own)
     found = f"{count(every)} {links}." if every else ""
     return [headline.says, f"**{word}**", " ".join(filter(None, [found, headline.why]))]

@@ -170,7 +170,7 @@ class Prose(string.Formatter):
         given, function = self.arguments(rest), self.named(name, None)
         if callable(function):
             return function(self.results, *given), name
-        kind = Number if len(given) == 1 else Results.gap
+        kind: Any = Number if len(given) == 1 else Results.gap
         return kind(self.results, *given, name), name
 
     def arguments(self, text):

@@ -155,7 +155,7 @@ def test_a_page_has_everything(results):
         "| Section 2 | Fewer. |  | -1 ± 0 | no |",
         "| Section 3 | As many. |  | not run | not run |",
         "| Section 4 | Many more. | 40 |  | nil |",
-        "| Section 5 | Gold. |  | Gold 2 fair coins, 2 of 3 | not testable here: Ours are",
+        "| Section 5 | Gold. |  | Gold 2 fair coins, 2 of 3 | not testable",
         "Ours are of tin. These runs alone would say: yes. |",
         "Preset `paper`, not run: 3 runs, 0.1 core-hours, 2 GB; data that are drawn.",
         "| coin | mean heads | most heads | share |\n| --- | --- | --- | --- |\n",

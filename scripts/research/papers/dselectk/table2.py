@@ -220,7 +220,7 @@ def lower(claim, others, numbers, shown, start=TOP_K, dataset="multi_mnist"):
         dataset: The name of the data set.
     """
     test = functools.partial(below, dataset=dataset, others=others, numbers=numbers)
-    names = {"start": start, "begins": STARTS[start]}
+    names: Any = {"start": start, "begins": STARTS[start]}
     methods = [STATIC, *others]
     names["shown"] = lambda r: as_text(r, dataset, methods, shown)
     return Claim(claim, test, names)

@@ -138,7 +138,7 @@ class Fig2(Experiment):
         size = self.num_experts[0], self.length
         law = math.prod(size) / sum(size)
         for setting, slower in SLOWER.items():
-            names = {"setting": setting, "slower": slower}
+            names: Any = {"setting": setting, "slower": slower}
             names["discrete"] = discrete = DISCRETE[setting]
             names["ensemble"] = lambda r, s=setting: r.text(f"{s}, Ensemble", "ratio")
             for name, test in self._tests(setting, discrete).items():

@@ -211,7 +211,7 @@ class TrainingMethods(Tuned, abc.ABC):
 
     @property
     def claims(self):
-        return itertools.starmap(self.claim, TESTS.items())
+        yield from itertools.starmap(self.claim, TESTS.items())
 
     def table_best(self, results):
         yield (
