@@ -35,7 +35,6 @@ TOP_K, DSELECT_K = "Top-k", "DSelect-k"
 KERAS = "Top-k, Keras' start"  # Uniform in ±sqrt(3 / n), as in COMET's repository.
 STARTS = {TOP_K: "Top-k starts in ±0.05", KERAS: "Top-k has Keras' start"}
 NOISY, WIDE = "noisy Top-k", "Top-k, wide start"
-FOUND = {TOP_K: 1, DSELECT_K: 4}  # The paper's true experts found.
 SIZES = ((2, 8), (4, 16), (4, 32), (4, 128), (2, 1024))  # k and n.
 
 
@@ -118,18 +117,6 @@ class Fig278(Experiment):
         names = {"fewer": fewer, "sizes": len(SIZES), "counts": parameters(K, 16)}
         ours, theirs = found[SIZES[-1]]
         yield Claim("parameters", Fact(log and ours < theirs), names)
-
-    def table_true_experts_found(self, results):
-        yield (
-            "gate | the paper | true experts found | false experts used | all four and "
-            "no other | experts with any weight | steps with a jump | last jump | "
-            "validation loss"
-        )
-        for arm in self.arms:
-            found = results.texts(arm, "found", "others")
-            texts = results.texts(arm, "experts", "jumps", "last_jump", "loss")
-            share = f"{all_four(results, arm).mean():.0%}"
-            yield [arm, FOUND.get(arm, ""), *found, share, *texts]
 
     def table_every_setting(self, results):
         yield ["gate", "setting", "true experts found", "problems that take it"]
@@ -319,6 +306,11 @@ def all_four(results, arm):
     """For each problem, whether all four experts are found and no other is used."""
     found, others = (results.values(arm, name) for name in ("found", "others"))
     return (found == K) & (others == 0)
+
+
+def complete(results, arm):
+    """The share of these problems."""
+    return all_four(results, arm).mean()
 
 
 def tests_of(start):

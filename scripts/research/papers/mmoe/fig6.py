@@ -94,18 +94,6 @@ class Fig6(Experiment):
         yield Claim("focused", lambda r: all_positive([focus(r)]))
         yield Claim("sparser", Higher(PAPERS, FREQUENT, by="more_focus"))
 
-    def table_gates(self, results):
-        yield (
-            "tasks | distance of the gates | focus: engagement | focus: satisfaction | "
-            "experts in effect: engagement | experts in effect: satisfaction | test "
-            "AUC: engagement | test AUC: satisfaction"
-        )
-        tasks = "engagement", "satisfaction"
-        numbers = [f"{t}_{each}" for each in ("focus", "experts", "auc") for t in tasks]
-        for arm in self.arms:
-            distance = results.text(arm, "distance", 2)
-            yield [arm, distance, *results.texts(arm, *numbers)]
-
     @property
     def least_focus(self):
         """The focus of a gate with equal weights."""
