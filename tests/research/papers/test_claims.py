@@ -106,11 +106,11 @@ def figure5(kept, better):
 )
 def test_claims_of_figure_5_are_of_runs_within_the_rules(kept, better, wanted):
     experiment, results = figure5(kept, better)
-    judged = experiment.is_better(results, "mse", "Top-k")
+    judged = experiment.is_better(results, "mse", ["Top-k"])
     assert getattr(judged, "holds", judged) == wanted
     results.runs = [run for run in results.runs if "Top-k" not in run.arm]
     with pytest.raises(NotRunError):
-        experiment.is_better(results, "mse", "Top-k")
+        experiment.is_better(results, "mse", ["Top-k"])
 
 
 def census(lucky):

@@ -5,9 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from common.files import read_json, write_whole
+from common.files import read_json
 from dselectk_keras.plots import style
-from research.benches.gate_comparison.statistics import errors, mean_ratio, only, ratio
+from research.benches.gate_comparison.statistics import (
+    FEWEST_DRAWS,
+    errors,
+    mean_ratio,
+    only,
+    ratio,
+)
 from research.benches.router_comparison.arms import (
     DECAYS,
     DENSE,
@@ -26,6 +32,7 @@ from research.benches.router_comparison.problems import PROBLEMS
 from research.benches.router_comparison.training import BATCH_SIZE, STEPS
 from research.engine import Results
 from research.engine.pages import MARK, table
+from research.engine.pages import write as write_markdown
 from research.engine.results import results_path
 from research.engine.search import best_settings
 
@@ -38,7 +45,6 @@ KINDS = {
     "real": "real tables",
 }
 SHOWN = {kind: KINDS[kind] for kind in ("regions", "real")}
-FEWEST_DRAWS = 3  # For a verdict.
 # Learned routers that serve one or two experts.
 ROUTED = [
     name
@@ -97,14 +103,10 @@ def write(folder):
     every = read(folder)
     if not every:
         raise SystemExit(f"{folder} has no results of all routers on a problem.")
-    (folder.parent / "images").mkdir(parents=True, exist_ok=True)
-    picture = folder.parent / "images" / "routers.png"
     rows = rows_of(every)
-    panels = {title: in_kind(rows, kind) for kind, title in SHOWN.items()}
-    style.save_figure(draw(panels), picture, dpi=200)
-    path = folder.with_suffix(".md")
-    write_whole(path, text(every))
-    return path
+    figure = draw({title: in_kind(rows, kind) for kind, title in SHOWN.items()})
+    figures = {"images/routers.png": figure}
+    return write_markdown(folder, text(every), figures=figures, dpi=200)
 
 
 def read(folder):
