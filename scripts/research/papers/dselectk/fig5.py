@@ -386,8 +386,8 @@ class Fig5(Experiment):
         yield Claim(
             "Appendix C.1, results",
             "Ablation (entropy) often selects about two experts; DSelect-k and Top-k "
-            "select four. (It holds here if the means are below 3, and within 0.5 of "
-            "four.)",
+            "select four. (It holds here if, with one of the readings of the loss, the "
+            "means are below 3, and within 0.5 of four.)",
             lambda r: (
                 f"Experts per task at {self.most_tasks} tasks, after {self.epochs} "
                 f"epochs: {self.experts_used(r)}. A gate that uses more than {K} has "
