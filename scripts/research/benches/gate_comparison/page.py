@@ -48,6 +48,12 @@ NOT_IN_BLOCK = (
     "known groups",
     *OTHER_GATES,
 )
+# Names in docs/choosing.md that differ from those of the page.
+IN_BLOCK = {
+    RECIPE: "DSelect-k, DecideGates",
+    "DSelect-k, entropy": "DSelect-k, entropy penalty",
+    "Top-k, dense first": "Top-k, `dense_steps`",
+}
 TEMPLATE = pathlib.Path(__file__).with_suffix(".md")
 
 
@@ -300,7 +306,8 @@ def block(rows):
         if arm not in (FIT, *NOT_IN_BLOCK):
             own, shown = errors(rows, arm), ("all problems", "real data")
             parts = [[part_of(each, part) for each in (own, fit)] for part in shown]
-            lines.append([arm, *(counted(*part) for part in parts)])
+            cells = (counted(*part) for part in parts)
+            lines.append([IN_BLOCK.get(arm, arm), *cells])
     return table(["error / chosen by fit", "all problems", "real data"], lines)
 
 

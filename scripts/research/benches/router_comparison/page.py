@@ -79,8 +79,8 @@ TICKS = 0.1, 0.2, 0.5, 1, 2, 5, 10  # Of a long axis.
 
 WHICH = """\
 - **Which router?** Of the package's that run one or two experts, {regions} has the
-  lowest error where generated inputs have regions, and {real} on real tables. Intervals
-  do not part these from the first: {near_regions}; from the second: {near_real}."""
+  lowest error where generated inputs have regions, and {real} on real tables. Not
+  clearly worse than the first: {near_regions}; than the second: {near_real}."""
 WORTH = """\
 - **What is it worth?** With regions, {arm} has {regions} times the test error of one
   expert, and on real tables {real}, at {serving:.1f} times its cost at serving and
@@ -92,8 +92,8 @@ ENOUGH = """\
   these{wider_names}, a wide expert is as good: there width helps, and not routing."""
 
 SHORT = """\
-One expert is enough on {enough} of {problems} problems. On {better}, a router is
-better, but on {wider} of these a wide expert is as good."""
+A router of the package is better than one expert on {better} of {problems} problems;
+on {wider} of these a wide expert is as good. On {enough}, one expert is enough."""
 IN_BLOCK = {"Top-2": "`TopKGate(2)`", SWITCH: "`SwitchGate`", WIDE: WIDE}
 
 
