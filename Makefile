@@ -55,6 +55,8 @@ HAS_BROWSER := command -v chromium >/dev/null && command -v chromedriver >/dev/n
 HAS_POSTGRESQL := ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1
 
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# Tests whose result depends on the backend.
+DEPENDENT := -m "not backend_independent or every_backend"
 
 .DEFAULT_GOAL := help
 # Two installations in one environment would disturb each other. After `make environment`
@@ -91,16 +93,16 @@ test: $(VENV)/.test postgresql ## all tests on TensorFlow, but those of torch al
 
 test-one: $(VENV)/.$(BACKEND) $(if $(KERAS),build/keras-$(KERAS)/.installed) ## tests on one backend, BACKEND=torch, which is installed alone
 	$(if $(KERAS),PYTHONPATH=$(CURDIR)/build/keras-$(KERAS)) KERAS_BACKEND=$(BACKEND) $(PYTEST) \
-	    $(if $(filter tensorflow,$(BACKEND)),,-m "not backend_independent") $(TESTS_$(KERAS))
+	    $(if $(filter tensorflow,$(BACKEND)),,$(DEPENDENT)) $(TESTS_$(KERAS))
 
 test-backends: $(VENV)/.test $(VENV)/.backends ## all tests that depend on the backend, on JAX and on torch, and those of torch alone
-	KERAS_BACKEND=jax $(PYTEST) -m "not backend_independent"
-	KERAS_BACKEND=torch $(PYTEST) -m "not backend_independent"
+	KERAS_BACKEND=jax $(PYTEST) $(DEPENDENT)
+	KERAS_BACKEND=torch $(PYTEST) $(DEPENDENT)
 
 test-unpatched: $(VENV)/.test $(VENV)/.backends ## all tests as users run the backends, without what saves time
 	DSELECTK_UNPATCHED=1 KERAS_BACKEND=tensorflow $(PYTEST)
-	DSELECTK_UNPATCHED=1 KERAS_BACKEND=jax $(PYTEST) -m "not backend_independent"
-	DSELECTK_UNPATCHED=1 KERAS_BACKEND=torch $(PYTEST) -m "not backend_independent"
+	DSELECTK_UNPATCHED=1 KERAS_BACKEND=jax $(PYTEST) $(DEPENDENT)
+	DSELECTK_UNPATCHED=1 KERAS_BACKEND=torch $(PYTEST) $(DEPENDENT)
 
 test-xla: $(VENV)/.test ## tests of the layers, compiled by XLA as TensorFlow does with a GPU
 	DSELECTK_XLA=1 KERAS_BACKEND=tensorflow $(PYTEST) tests/gates tests/layers tests/experts \

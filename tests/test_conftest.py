@@ -114,19 +114,32 @@ def test_each_change_can_be_left_out(monkeypatch, unpatched, wanted):
             pytest.mark.backends("jax").mark,
             "jax",
         ),
-        ("research/studies/test_demo.py", "test_a_on_every_backend[1]", None, "all"),
         (
-            "scripts/test_reproduce.py",
-            "test_gates_of_a_module_are_compared",
+            "research/studies/test_demo.py",
+            "test_a",
+            pytest.mark.every_backend.mark,
+            "all",
+        ),
+        (
+            "research/studies/test_demo.py",
+            "test_a",
+            pytest.mark.backend_independent.mark,
+            "all",
+        ),
+        ("research/papers/test_domains.py", "test_a", None, "all"),
+        (
+            "scripts/test_scripts.py",
+            "test_what_cannot_be_trained",
             None,
             "torch",
         ),
-        ("scripts/test_reproduce.py", "test_names_are_listed", None, "all"),
+        ("scripts/test_scripts.py", "test_a_run_is_stopped", None, "all"),
         ("gates/test_gate.py", "test_a", JAX, "jax"),
     ],
 )
 def test_a_test_names_its_backends(place, name, marker, wanted):
-    item = SimpleNamespace(name=name, get_closest_marker={"backends": marker}.get)
+    markers = {} if marker is None else {marker.name: marker}
+    item = SimpleNamespace(name=name, get_closest_marker=markers.get)
     backends, _ = conftest.backends_of(item, place)
     assert backends == (conftest.BACKENDS if wanted == "all" else (wanted,))
 
