@@ -108,9 +108,8 @@ def test_weights_lie_on_the_simplex_in_float32(case, look, num_gates, num_expert
 
 
 @every_case_and_look
-@one_and_several
-def test_experts_come_as_a_list_or_as_one_tensor(case, look, num_gates):
-    assert_mixes(case.make(num_gates=num_gates), look, num_gates, (3,))
+def test_experts_come_as_a_list_or_as_one_tensor(case, look):
+    assert_mixes(case.make(num_gates=3), look, 3, (3,))
 
 
 @pytest.mark.usefixtures("full_precision")
@@ -139,16 +138,14 @@ def assert_mixes(gate, look, num_gates, trailing):
 
 
 @every_case_and_look
-@one_and_several
-def test_symbolic_shapes_leave_the_batch_open(case, look, num_gates):
-    gate = case.make(num_gates=num_gates)
+def test_symbolic_shapes_leave_the_batch_open(case, look):
+    gate = case.make(num_gates=3)
     experts = [keras.Input((UNITS,)) for _ in range(5)]
     inputs = {
         name: keras.Input(x.shape[1:] or (1,), dtype=x.dtype.name)
         for name, x in seen(look).items()
     }
-    gates = () if num_gates is None else (num_gates,)
-    assert gate(experts, **inputs).shape == (None, *gates, UNITS)
+    assert gate(experts, **inputs).shape == (None, 3, UNITS)
 
 
 @every_case_and_look
@@ -324,9 +321,8 @@ def test_nan_in_an_example_shows_in_its_weights_alone(name):
 
 
 @every_case_and_look
-@one_and_several
-def test_penalties_come_in_order_and_in_training_only(case, look, num_gates):
-    gate = case.make(num_gates=num_gates)
+def test_penalties_come_in_order_and_in_training_only(case, look):
+    gate = case.make(num_gates=3)
     experts, inputs = experts_of(), seen(look)
     for training in (None, False):
         gate(experts, **inputs, training=training)
@@ -409,9 +405,8 @@ def test_a_gate_without_trained_weights_takes_no_regularizer(case):
 
 @once
 @every_case_and_look
-@one_and_several
-def test_a_record_has_what_each_call_computes(case, look, num_gates):
-    gate, calls, experts = case.make(num_gates=num_gates), [], experts_of()
+def test_a_record_has_what_each_call_computes(case, look):
+    gate, calls, experts = case.make(num_gates=3), [], experts_of()
     gate(experts, **seen(look))
     with recording(calls.append):
         mixture = gate(experts, **seen(look))
@@ -655,9 +650,8 @@ def test_a_cloned_model_is_the_same_with_the_same_weights():
 
 @once
 @every_case_and_look
-@one_and_several
-def test_config_round_trip_through_json(case, look, num_gates):
-    gate = case.make(num_gates=num_gates, name="gate", dtype="mixed_bfloat16")
+def test_config_round_trip_through_json(case, look):
+    gate = case.make(num_gates=3, name="gate", dtype="mixed_bfloat16")
     config = gate.get_config()
     assert type(gate).from_config(config).get_config() == config
     build(gate, look)
@@ -761,6 +755,7 @@ def test_a_reloaded_model_trains_on(saved_models):
         assert {int(gate.step) for gate in gates_of(again)} == {10}
 
 
+@pytest.mark.backends("torch", reason="What is registered is the same on all.")
 def test_another_process_reloads_the_models_to_the_bit(saved_models, tmp_path):
     script = """
 import os, sys
@@ -840,10 +835,10 @@ def test_every_policy_trains_to_finite_numbers(policy, compiled):
 
 @once
 @every_case
-@pytest.mark.parametrize("method", ["expert_weights", "report"])
-def test_a_gate_without_weights_says_so(case, method):
-    with pytest.raises(ValueError, match=r"has no weights yet\. Call it on experts"):
-        getattr(case.make(), method)()
+def test_a_gate_without_weights_says_so(case):
+    for method in ("expert_weights", "report"):
+        with pytest.raises(ValueError, match=r"has no weights yet\. Call it on exp"):
+            getattr(case.make(), method)()
 
 
 @once
@@ -902,10 +897,10 @@ def test_experts_have_one_shape_and_stay_as_many(case, look):
 
 @once
 @pytest.mark.parametrize("num_gates", [0, -1, 1.5, True])
-@every_case
-def test_num_gates_counts(case, num_gates):
+def test_num_gates_counts(num_gates):
+    # All gates leave their arguments to `Gate`.
     with pytest.raises(ValueError, match="`num_gates` must be a positive integer"):
-        case.make(num_gates=num_gates)
+        dk.SoftmaxGate(num_gates=num_gates)
 
 
 @once
