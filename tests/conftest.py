@@ -69,14 +69,12 @@ WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
 BACKEND_INDEPENDENT = (
     "datasets/",
     "docs/",
-    "common/test_rivals.py",
     "common/test_scores.py",
     "common/test_files.py",
     "common/test_set_fields.py",
     "research/papers/data/",
     "research/papers/test_domains.py",
     "plots/",
-    "common/test_table_run.py",
     "test_import.py",
     "test_methods_page.py",
     "test_registry.py",
@@ -86,6 +84,8 @@ BACKEND_INDEPENDENT = (
 # traces nor compiles. Tests that are marked with their backends are left out.
 ON_TORCH = (
     "common/test_gates_and_architectures.py",
+    "common/test_rivals.py",
+    "common/test_table_run.py",
     "common/test_training_run.py",
     "research/",
     "scripts/test_reproduce.py",
