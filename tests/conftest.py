@@ -58,39 +58,30 @@ def patched(name):
     return unpatched != "1" and name not in unpatched.split(",")
 
 
-BACKENDS = "tensorflow", "jax", "torch"
 # The first words of the reason of a skip by the marker `backends`.
 ELSEWHERE = "Runs on "
-RESEARCH = "the result does not depend on the backend, and torch is fastest"
 WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
-# Tests of code that no backend runs, that chooses the backend of a new process, or that
-# only calls what other tests run on each backend. `make test-backends` leaves them out,
-# but for those that are marked `every_backend`.
+# Tests whose result does not depend on the backend, beside those that are marked: of
+# data, pages, commands and research. Torch runs them: it neither traces nor compiles.
 BACKEND_INDEPENDENT = (
-    "datasets/",
-    "docs/",
-    "common/test_scores.py",
     "common/test_files.py",
-    "common/test_set_fields.py",
-    "research/papers/data/",
-    "research/papers/test_domains.py",
-    "plots/",
-    "test_import.py",
-    "test_methods_page.py",
-    "test_registry.py",
-    "test_toy_gate.py",
-)
-# Tests of the same kind that train, of commands and research: on torch, which neither
-# traces nor compiles. Tests that are marked with their backends are left out.
-ON_TORCH = (
     "common/test_gates_and_architectures.py",
     "common/test_rivals.py",
+    "common/test_scores.py",
+    "common/test_set_fields.py",
     "common/test_table_run.py",
     "common/test_training_run.py",
+    "datasets/",
+    "docs/",
+    "plots/",
     "research/",
     "scripts/test_reproduce.py",
     "scripts/test_scripts.py::test_what_cannot_be_trained",
     "scripts/test_serving_latency.py",
+    "test_import.py",
+    "test_methods_page.py",
+    "test_registry.py",
+    "test_toy_gate.py",
 )
 # Tests that take long come first, so that no worker runs one alone at the end.
 LONGEST = (
@@ -107,32 +98,20 @@ LONGEST = (
 )
 
 
-def backends_of(item, place):
-    """The backends of a test, and why: by its markers, or by `ON_TORCH`; else all."""
-    if marker := item.get_closest_marker("backends"):
-        return marker.args, marker.kwargs.get("reason", RESEARCH)
-    marked = any(map(item.get_closest_marker, ("every_backend", "backend_independent")))
-    listed = place.startswith(BACKEND_INDEPENDENT)
-    if marked or listed or not f"{place}::{item.name}".startswith(ON_TORCH):
-        return BACKENDS, ""
-    return ("torch",), RESEARCH
-
-
 def pytest_collection_modifyitems(items):
-    """Order the tests, and mark those whose result does not depend on the backend."""
+    """Order the tests, mark those that torch alone runs, and skip those of others."""
     import keras
 
     def place(item):
         return item.path.relative_to(pathlib.Path(__file__).parent).as_posix()
 
     for item in items:
-        backends, reason = backends_of(item, place(item))
-        listed = place(item).startswith(BACKEND_INDEPENDENT)
-        if keras.backend.backend() not in backends:
-            reason = f"{ELSEWHERE}{' or '.join(backends)}: {reason}"
-            item.add_marker(pytest.mark.skip(reason=reason))
-        elif backends == BACKENDS and listed:
+        if f"{place(item)}::{item.name}".startswith(BACKEND_INDEPENDENT):
             item.add_marker(pytest.mark.backend_independent)
+        marker = item.get_closest_marker("backends")
+        if marker and keras.backend.backend() not in marker.args:
+            names, why = " or ".join(marker.args), marker.kwargs["reason"]
+            item.add_marker(pytest.mark.skip(reason=f"{ELSEWHERE}{names}: {why}"))
     items.sort(key=lambda item: not place(item).startswith(LONGEST))
 
 

@@ -68,7 +68,7 @@ def shortened(method):
     [
         pytest.param(
             page,
-            marks=[pytest.mark.backends("torch")] * (page in OF_SCRIPTS)
+            marks=[pytest.mark.backend_independent] * (page in OF_SCRIPTS)
             + [pytest.mark.backends("tensorflow", reason=EXPORTS)]
             * (page in TENSORFLOW_ONLY)
             + [pytest.mark.traced] * (page in TRACED),

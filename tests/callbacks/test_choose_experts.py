@@ -182,8 +182,6 @@ def as_sparse(y):
 
 
 def as_tf_data(y):
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("tf.data is tested on TensorFlow.")
     import tensorflow as tf
 
     return (tf.data.Dataset.from_tensor_slices((X, y)).batch(16),)
@@ -197,11 +195,20 @@ DATA = {
     "SciPy": as_sparse,
     "batches": lambda y: (dk.batches.Batches((X, y), 16),),
     "PyDataset": lambda y: (Parts(X, y),),
-    "tf.data": as_tf_data,
 }
 
 
-@pytest.mark.parametrize("make", DATA.values(), ids=DATA)
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(pytest.param(make, id=name) for name, make in DATA.items()),
+        pytest.param(
+            as_tf_data,
+            id="tf.data",
+            marks=pytest.mark.backends("tensorflow", reason="It is TensorFlow's."),
+        ),
+    ],
+)
 def test_the_sample_is_of_the_data_of_fit(make):
     model = compiled(optimizer=still())
     x, *y = make(labels_from(model, [5, 2]))

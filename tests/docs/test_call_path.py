@@ -1,10 +1,8 @@
 """The page about the architecture follows a batch as it is."""
 
-import pytest
 from jobs import page_module
 
 
-@pytest.mark.backends("torch")
 def test_functions_are_entered_in_the_order_of_the_page():
     module = page_module("call_path")
     text = module.PAGE.read_text(encoding="utf-8")
