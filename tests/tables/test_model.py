@@ -19,6 +19,8 @@ from dselectk_keras.tables.model import (
 )
 from dselectk_keras.tables.scores import area_under_curve, scores_of
 
+pytestmark = pytest.mark.backend_independent
+
 TARGETS = ["price", "sold", "kind"]
 QUICK = {"epochs": 3, "units": [16], "learning_rate": 0.01, "batch_size": 32}
 
@@ -40,6 +42,7 @@ def trained():
     return model.fit(make_table(), TARGETS)
 
 
+@pytest.mark.every_backend
 def test_it_predicts_labels_in_their_own_units(trained):
     frame = make_table()
     assert [each.kind for each in trained.targets_] == ["number", "binary", "classes"]
@@ -71,6 +74,7 @@ def test_scores_are_by_target(trained):
     pd.testing.assert_frame_equal(again, found)
 
 
+@pytest.mark.every_backend
 def test_a_file_has_all_that_it_needs(trained, tmp_path):
     trained.save(tmp_path / "shop.keras")
     loaded = TableModel.load(tmp_path / "shop.keras")
