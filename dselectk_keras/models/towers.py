@@ -78,7 +78,7 @@ def add_towers(
     for label, indices in groups.items():
         task = tasks[indices[0]]
         x = Take(indices)(mixtures) if len(groups) > 1 else mixtures
-        if not task.sums_features:
+        if task.tower != "sum":
             hidden: Any = task.tower
             towers = DenseExperts(
                 len(indices),
@@ -89,7 +89,7 @@ def add_towers(
             )
             x = (wrap(towers) if wrap else towers)(x)
         names = None if stacked else [tasks[index].name for index in indices]
-        form = task.rules.activation, task.sums_features, names
+        form = task.rules.activation, task.tower == "sum", names
         predictions.append(Predict(*form, name=f"predict_{label}")(x))
     if stacked:
         return _stack(predictions, np.concatenate([*groups.values()]))
