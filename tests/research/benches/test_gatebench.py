@@ -6,6 +6,7 @@ import itertools
 import json
 import pathlib
 import shlex
+import sys
 import types
 
 import gatebench
@@ -687,11 +688,22 @@ def test_what_is_no_gate_is_refused(own_file, name, more, parts, text):
 
 
 @pytest.mark.backend_independent
-def test_a_file_that_is_not_there_ends_with_a_message(capsys):
+@pytest.mark.parametrize("name", ["none.py", "table.csv", "folder/table.csv", "none"])
+def test_what_is_no_module_ends_with_a_message(name, capsys):
     with pytest.raises(SystemExit) as ended:
-        gatebench.main(["--module", "none.py", "--backend", keras.backend.backend()])
+        gatebench.main(["--module", name, "--backend", keras.backend.backend()])
     assert ended.value.code == 2
-    assert "must name a file or a module. Received: none.py." in capsys.readouterr().err
+    text = f"must name a .py file, or a module. Received: {name}."
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.backend_independent
+def test_an_error_of_a_module_is_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "own_l.py").write_text("import is_not_there")
+    with pytest.raises(ModuleNotFoundError, match="'is_not_there'"):
+        own.read_arms("own_l")
 
 
 @needs_jax
