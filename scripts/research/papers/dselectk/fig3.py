@@ -7,8 +7,9 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from common.scores import area_under_curve, rmse
+from common.scores import rmse
 from common.training_run import make_tasks
+from dselectk_keras.tables.scores import area_under_curve
 from research.engine import (
     Claim,
     Experiment,

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from common.scores import area_under_curve
+from dselectk_keras.tables.scores import area_under_curve
 from dselectk_keras.utils import num_trained
 from research.engine import (
     Claim,
