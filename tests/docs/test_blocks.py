@@ -38,7 +38,7 @@ def test_claims_are_counted_once_each():
     from research.engine.claims import Found
 
     def claim(holds, fact=False, stand_in=False):
-        return Found([], holds, fact, stand_in)
+        return Found("", [], holds, fact, stand_in)
 
     # The second of the formulas is on a page that trains nothing.
     trained = [

@@ -172,6 +172,21 @@ def test_epochs_are_judged_by_the_geometric_mean_of_scaled_losses():
     assert loss == pytest.approx(square**0.5)
 
 
+def test_it_takes_tables_that_become_one_of_pandas(trained):
+    frame = make_table(20).drop(columns=TARGETS)
+    other = types.SimpleNamespace(to_pandas=lambda: frame)  # As those of polars.
+    assert_equal(trained.predict(other)["price"], trained.predict(frame)["price"])
+    chances = trained.predict_proba(other)["sold"]
+    assert_equal(chances, trained.predict_proba(frame)["sold"])
+
+
+def test_a_class_that_a_member_holds_out_is_no_warning():
+    frame = make_table(60)
+    frame["sold"] = np.where(np.arange(60) == 5, "yes", "no")
+    model = TableModel(members=2, settings=QUICK, verbose=0).fit(frame, ["sold"])
+    assert [*model.classes_["sold"]] == ["no", "yes"]
+
+
 def test_it_has_the_manners_of_scikit_learn():
     base = pytest.importorskip("sklearn.base")
     selection = pytest.importorskip("sklearn.model_selection")
@@ -189,6 +204,7 @@ test_what_it_cannot_do_is_refused = refusals(
     (lambda: TableModel().set_params(depth=3), "Received: depth"),
     (lambda: TableModel().predict(make_table()), "must be trained before"),
     (lambda: TableModel().fit(make_table(), ["rent"]), "Received: rent"),
+    (lambda: TableModel().fit(np.ones((9, 2)), [0]), "of pandas. Received: a ndarray"),
 )
 
 
