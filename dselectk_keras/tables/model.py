@@ -5,6 +5,7 @@ import functools
 import json
 import math
 import time
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from keras import ops
 from dselectk_keras.experts import DenseExperts
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.towers import add_towers
-from dselectk_keras.tables.columns import import_pandas, plain_name
+from dselectk_keras.tables.columns import as_table, import_pandas, plain_name
 from dselectk_keras.tables.encoder import table_encoder
 from dselectk_keras.tables.scores import (
     fit_scale,
@@ -253,8 +254,8 @@ class TableModel:
         Returns:
             A table with a column per target, and the index of `frame`.
         """
-        found = self._predictions(frame)
-        columns = {}
+        frame = as_table(frame)
+        found, columns = self._predictions(frame), {}
         for target in self.targets_:
             values = found[target.name]
             if target.kind != "number":
@@ -268,6 +269,7 @@ class TableModel:
         Returns:
             A dict from the names of targets to tables with a column per class.
         """
+        frame = as_table(frame)
         pd, found = import_pandas(), self._predictions(frame)
         return {
             x.name: pd.DataFrame(found[x.name], frame.index, [*x.classes])
@@ -360,9 +362,11 @@ def _as_values(target):
 
 def split_targets(frame: Any, targets: Any) -> tuple:
     """Split a table into columns and labels, by names or by a table of labels."""
+    frame = as_table(frame)
     if hasattr(targets, "to_frame"):  # A series.
         targets = targets.to_frame()
-    if hasattr(targets, "iloc"):
+    if hasattr(targets, "columns"):
+        targets = as_table(targets)
         names = [*targets.columns]
         return frame[[x for x in frame if x not in names]], targets
     names = [targets] if isinstance(targets, str) else [*targets]
@@ -531,14 +535,17 @@ class Networks:
             patience=max(3, epochs // 4),
             restore_best_weights=True,
         )
-        self.trained.fit(
-            x,
-            y,
-            batch_size=batch_size,
-            epochs=epochs,
-            callbacks=[judge, *callbacks, stopping],
-            verbose=0,
-        )
+        with warnings.catch_warnings():
+            # A member may hold out all rows of a rare class.
+            warnings.filterwarnings("ignore", "All labels are equal")
+            self.trained.fit(
+                x,
+                y,
+                batch_size=batch_size,
+                epochs=epochs,
+                callbacks=[judge, *callbacks, stopping],
+                verbose=0,
+            )
         scales, loss = judge.found[stopping.best_epoch]
         return self.in_units_of_labels(scales), loss
 

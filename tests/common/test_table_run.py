@@ -39,7 +39,8 @@ def adult(size=200):
 
 
 @pytest.mark.traced
-def test_a_csv_file_becomes_a_served_model_on_every_backend(tmp_path, capsys):
+@pytest.mark.every_backend
+def test_a_csv_file_becomes_a_served_model(tmp_path, capsys):
     path, out = tmp_path / "adult.csv", tmp_path / "run"
     adult().to_csv(path, index=False)
     options = ["--table", str(path), "--targets", "income", "married"]
@@ -77,7 +78,7 @@ def test_a_csv_file_becomes_a_served_model_on_every_backend(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("gate", ["dselect_k", "softmax"])
-def test_a_parquet_file_of_numbers_trains_on_every_backend(tmp_path, capsys, gate):
+def test_a_parquet_file_of_numbers_trains(tmp_path, capsys, gate):
     pytest.importorskip("pyarrow")
     path, out = tmp_path / "numbers.parquet", tmp_path / "run"
     adult()[["age", "education-num", "married"]].to_parquet(path)
@@ -215,6 +216,8 @@ def trained(tmp_path, monkeypatch):
         ({"gate": "softmax"}, 0),
         ({"gate": "dselect_k", "num_nonzeros": 2}, 1),
         ({"gate": "dselect_k", "num_nonzeros": 2, "decide_by": 0.0}, 0),
+        # Gates decide within the first of two epochs.
+        ({"gate": "dselect_k", "num_nonzeros": 2, "decide_by": 0.3}, 1),
     ],
 )
 def test_epochs_before_a_decision_are_left_out_only_if_there_is_one(

@@ -10,7 +10,8 @@ from helpers import dtype_policy, numbers, numpy, refusals, weight_gradients
 from keras import ops
 
 import dselectk_keras as dk
-from dselectk_keras.gates import Routing, _dispatch
+from dselectk_keras.gates import Routing
+from dselectk_keras.gates import dispatch as dispatching
 from dselectk_keras.gates.record import recording
 from dselectk_keras.layers import moe
 
@@ -100,7 +101,7 @@ def routed(dispatch):
 
 def test_experts_have_even_slots_if_these_are_enough_and_else_blocks(monkeypatch):
     slots_of, model, seen = dk.DenseExperts.call_slots, routed(True), []
-    monkeypatch.setitem(_dispatch.ROWS_PER_COPY, "cpu", 1)
+    monkeypatch.setitem(dispatching.ROWS_PER_COPY, "cpu", 1)
 
     def call_slots(self, inputs, owners=None):
         seen.append((len(inputs), 16 if owners is None else len(owners)))
@@ -118,13 +119,13 @@ def test_experts_have_even_slots_if_these_are_enough_and_else_blocks(monkeypatch
 @pytest.fixture
 def in_blocks(monkeypatch):
     """Dispatch as on a GPU."""
-    monkeypatch.setattr(_dispatch, "_by_device", lambda _, on_cpu, other: other())
+    monkeypatch.setattr(dispatching, "_by_device", lambda _, on_cpu, other: other())
 
 
 @pytest.mark.parametrize("make", GATES.values(), ids=GATES)
 def test_on_a_gpu_there_is_no_condition(make, in_blocks, monkeypatch):
     dense, sparse = pair(make, tasks=3)
-    monkeypatch.setattr(_dispatch, "_if", None)
+    monkeypatch.setattr(dispatching, "_if", None)
     alike = np.repeat(X[:1], BATCH, axis=0)
     for x in (X, X[:1], alike):
         assert_close(sparse(x), dense(x), atol=1e-5)
@@ -133,6 +134,18 @@ def test_on_a_gpu_there_is_no_condition(make, in_blocks, monkeypatch):
 @pytest.mark.parametrize("name", ["top-k", "switch"])
 def test_gradients_of_blocks_are_the_same(name, in_blocks):
     test_gradients_are_the_same(name)
+
+
+@pytest.mark.backends("jax", reason="Only JAX has 64 bits to switch on.")
+@pytest.mark.parametrize("on_gpu", [False, True], ids=["CPU", "GPU"])
+def test_gradients_with_64_bits_are_the_same(on_gpu, request):
+    import jax
+
+    if on_gpu:
+        request.getfixturevalue("in_blocks")
+    with jax.enable_x64(True):
+        test_gradients_are_the_same("top-k")
+        test_an_empty_batch_has_an_empty_mixture(1.5)
 
 
 def test_training_is_the_same_for_every_load():
@@ -351,8 +364,8 @@ def limit(monkeypatch, on_cpu):
     monkeypatch.setattr(moe, "is_on_cpu", lambda _: on_cpu)
     # For 31, 32, 55 and 56 examples, blocks have 4, 4, 5 and 5 slots. The 21, 22, 28
     # and 28 blocks, with copies, leave 122, 124, 244 and 252 of all experts' rows.
-    monkeypatch.setattr(_dispatch, "ROWS_PER_COPY", {"gpu": 2, "torch": 2})
-    monkeypatch.setitem(_dispatch.ROWS_PER_COPY, "cpu", 32)
+    monkeypatch.setattr(dispatching, "ROWS_PER_COPY", {"gpu": 2, "torch": 2})
+    monkeypatch.setitem(dispatching.ROWS_PER_COPY, "cpu", 32)
     on_torch, each = keras.backend.backend() == "torch", 64 * 256 + 256
     least = {"torch" if on_torch else "float32": 123 * each, "bfloat16": 246 * each}
     monkeypatch.setattr(moe, "MIN_ON_GPU", least)

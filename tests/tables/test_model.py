@@ -19,6 +19,8 @@ from dselectk_keras.tables.model import (
     folds_of,
 )
 
+pytestmark = pytest.mark.backend_independent
+
 TARGETS = ["price", "sold", "kind"]
 QUICK = {"epochs": 3, "units": [16], "learning_rate": 0.01}
 
@@ -40,6 +42,7 @@ def trained():
     return model.fit(make_table(), TARGETS)
 
 
+@pytest.mark.every_backend
 def test_it_predicts_labels_in_their_own_units(trained):
     frame = make_table()
     assert [each.kind for each in trained.targets_] == ["number", "binary", "classes"]
@@ -71,6 +74,7 @@ def test_scores_are_by_target(trained):
     pd.testing.assert_frame_equal(again, found)
 
 
+@pytest.mark.every_backend
 def test_a_file_has_all_that_it_needs(trained, tmp_path):
     trained.save(tmp_path / "shop.keras")
     loaded = TableModel.load(tmp_path / "shop.keras")
@@ -178,6 +182,21 @@ def test_epochs_are_judged_by_the_geometric_mean_of_scaled_losses():
     assert loss == pytest.approx(square**0.5)
 
 
+def test_it_takes_tables_that_become_one_of_pandas(trained):
+    frame = make_table(20).drop(columns=TARGETS)
+    other = types.SimpleNamespace(to_pandas=lambda: frame)  # As those of polars.
+    assert_equal(trained.predict(other)["price"], trained.predict(frame)["price"])
+    chances = trained.predict_proba(other)["sold"]
+    assert_equal(chances, trained.predict_proba(frame)["sold"])
+
+
+def test_a_class_that_a_member_holds_out_is_no_warning():
+    frame = make_table(60)
+    frame["sold"] = np.where(np.arange(60) == 5, "yes", "no")
+    model = TableModel(members=2, settings=QUICK, verbose=0).fit(frame, ["sold"])
+    assert [*model.classes_["sold"]] == ["no", "yes"]
+
+
 def test_it_has_the_manners_of_scikit_learn():
     base = pytest.importorskip("sklearn.base")
     selection = pytest.importorskip("sklearn.model_selection")
@@ -195,6 +214,7 @@ test_what_it_cannot_do_is_refused = refusals(
     (lambda: TableModel().set_params(depth=3), "Received: depth"),
     (lambda: TableModel().predict(make_table()), "must be trained before"),
     (lambda: TableModel().fit(make_table(), ["rent"]), "Received: rent"),
+    (lambda: TableModel().fit(np.ones((9, 2)), [0]), "of pandas. Received: a ndarray"),
 )
 
 
