@@ -460,11 +460,9 @@ class Networks:
 
     def of_members(self, outputs, name):
         """The outputs of each member for a target."""
-        own = [name] if self.members == 1 else []
-        return [
-            outputs[each]
-            for each in own or [f"{m}_{name}" for m in range(self.members)]
-        ]
+        if self.members == 1:
+            return [outputs[name]]
+        return [outputs[f"{member}_{name}"] for member in range(self.members)]
 
     def judge(self, x, labels):
         """Find the scale of each target, and the validation loss with them.
