@@ -55,6 +55,8 @@ HAS_BROWSER := command -v chromium >/dev/null && command -v chromedriver >/dev/n
 HAS_POSTGRESQL := ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1
 
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# Tests whose result depends on the backend. Torch runs the others, too.
+DEPENDENT := -m "not backend_independent or every_backend or backends"
 
 .DEFAULT_GOAL := help
 # Two installations in one environment would disturb each other. After `make environment`
@@ -86,21 +88,21 @@ environment: $(VENV)/.all $(OLDEST_KERAS)/.installed ## install the Python packa
 demo: $(VENV)/.demo ## train four models, and draw their errors and costs (DEMO=--all: fifteen)
 	$(BIN)/python scripts/demo.py $(DEMO)
 
-test: $(VENV)/.test postgresql ## all tests on TensorFlow, but those of torch alone
-	KERAS_BACKEND=tensorflow $(PYTEST)
+test: $(VENV)/.test ## all tests that depend on the backend, on TensorFlow
+	KERAS_BACKEND=tensorflow $(PYTEST) $(DEPENDENT)
 
 test-one: $(VENV)/.$(BACKEND) $(if $(KERAS),build/keras-$(KERAS)/.installed) ## tests on one backend, BACKEND=torch, which is installed alone
 	$(if $(KERAS),PYTHONPATH=$(CURDIR)/build/keras-$(KERAS)) KERAS_BACKEND=$(BACKEND) $(PYTEST) \
-	    $(if $(filter tensorflow,$(BACKEND)),,-m "not backend_independent") $(TESTS_$(KERAS))
+	    $(if $(filter torch,$(BACKEND)),,$(DEPENDENT)) $(TESTS_$(KERAS))
 
-test-backends: $(VENV)/.test $(VENV)/.backends ## all tests that depend on the backend, on JAX and on torch, and those of torch alone
-	KERAS_BACKEND=jax $(PYTEST) -m "not backend_independent"
-	KERAS_BACKEND=torch $(PYTEST) -m "not backend_independent"
+test-backends: $(VENV)/.test $(VENV)/.backends postgresql ## all tests on torch, and those that depend on the backend on JAX
+	KERAS_BACKEND=jax $(PYTEST) $(DEPENDENT)
+	KERAS_BACKEND=torch $(PYTEST)
 
 test-unpatched: $(VENV)/.test $(VENV)/.backends ## all tests as users run the backends, without what saves time
-	DSELECTK_UNPATCHED=1 KERAS_BACKEND=tensorflow $(PYTEST)
-	DSELECTK_UNPATCHED=1 KERAS_BACKEND=jax $(PYTEST) -m "not backend_independent"
-	DSELECTK_UNPATCHED=1 KERAS_BACKEND=torch $(PYTEST) -m "not backend_independent"
+	DSELECTK_UNPATCHED=1 KERAS_BACKEND=tensorflow $(PYTEST) $(DEPENDENT)
+	DSELECTK_UNPATCHED=1 KERAS_BACKEND=jax $(PYTEST) $(DEPENDENT)
+	DSELECTK_UNPATCHED=1 KERAS_BACKEND=torch $(PYTEST)
 
 test-xla: $(VENV)/.test ## tests of the layers, compiled by XLA as TensorFlow does with a GPU
 	DSELECTK_XLA=1 KERAS_BACKEND=tensorflow $(PYTEST) tests/gates tests/layers tests/experts \

@@ -58,53 +58,30 @@ def patched(name):
     return unpatched != "1" and name not in unpatched.split(",")
 
 
-BACKENDS = "tensorflow", "jax", "torch"
 # The first words of the reason of a skip by the marker `backends`.
 ELSEWHERE = "Runs on "
-RESEARCH = "the result does not depend on the backend, and torch is fastest"
 WITH_XLA = os.environ.get("DSELECTK_XLA") == "1"
-# Tests of code that no backend runs, that chooses the backend of a new process, or that
-# only calls what other tests run on each backend. `make test-backends` leaves them out,
-# but for those that are named `..._on_every_backend`.
+# Tests whose result does not depend on the backend, beside those that are marked: of
+# data, pages, commands and research. Torch runs them: it neither traces nor compiles.
 BACKEND_INDEPENDENT = (
-    "datasets/",
-    "docs/",
+    "common/test_files.py",
+    "common/test_gates_and_architectures.py",
     "common/test_rivals.py",
     "common/test_scores.py",
-    "research/benches/test_no_network.py",
-    "research/engine/test_compare.py",
-    "common/test_files.py",
-    "research/engine/test_judging.py",
-    "research/engine/test_pages.py",
-    "research/engine/test_reproduce.py",
-    "research/engine/test_search.py",
     "common/test_set_fields.py",
-    "research/papers/data/",
-    "research/papers/test_copied_experts.py",
-    "research/papers/test_coverage.py",
-    "research/papers/test_domains.py",
-    "research/papers/test_pages.py",
-    "plots/",
-    "scripts/test_reproduce.py",
     "common/test_table_run.py",
+    "common/test_training_run.py",
+    "datasets/",
+    "docs/",
+    "plots/",
+    "research/",
+    "scripts/test_reproduce.py",
+    "scripts/test_scripts.py::test_what_cannot_be_trained",
+    "scripts/test_serving_latency.py",
     "test_import.py",
     "test_methods_page.py",
     "test_registry.py",
     "test_toy_gate.py",
-)
-# Tests of the same kind that train, for research alone: of torch, which neither traces
-# nor compiles. Tests that name their backends are left out, and so are
-# `..._on_every_backend`.
-ON_TORCH = (
-    "docs/test_call_path.py",
-    "research/papers/test_copied_experts.py::test_the_copied_form_is_timed",
-    "scripts/test_reproduce.py::test_gates_of_a_module_are_compared",
-    "research/studies/test_census.py",
-    "research/studies/test_collapse.py",
-    "research/studies/test_demo.py",
-    "research/studies/test_libraries.py",
-    "research/studies/test_ranking.py",
-    "research/studies/test_tables.py",
 )
 # Tests that take long come first, so that no worker runs one alone at the end.
 LONGEST = (
@@ -121,35 +98,20 @@ LONGEST = (
 )
 
 
-def backends_of(item, place):
-    """The backends of a test, and why: by its marker, or by `ON_TORCH`; else all."""
-    if marker := item.get_closest_marker("backends"):
-        return marker.args, marker.kwargs.get("reason", RESEARCH)
-    if is_everywhere(item) or not f"{place}::{item.name}".startswith(ON_TORCH):
-        return BACKENDS, ""
-    return ("torch",), RESEARCH
-
-
-def is_everywhere(item):
-    """Check whether the name of a test says that it runs on every backend."""
-    return item.name.partition("[")[0].endswith("on_every_backend")
-
-
 def pytest_collection_modifyitems(items):
-    """Order the tests, and mark those whose result does not depend on the backend."""
+    """Order the tests, mark those that torch alone runs, and skip those of others."""
     import keras
 
     def place(item):
         return item.path.relative_to(pathlib.Path(__file__).parent).as_posix()
 
     for item in items:
-        backends, reason = backends_of(item, place(item))
-        listed = place(item).startswith(BACKEND_INDEPENDENT)
-        if keras.backend.backend() not in backends:
-            reason = f"{ELSEWHERE}{' or '.join(backends)}: {reason}"
-            item.add_marker(pytest.mark.skip(reason=reason))
-        elif backends == BACKENDS and listed and not is_everywhere(item):
+        if f"{place(item)}::{item.name}".startswith(BACKEND_INDEPENDENT):
             item.add_marker(pytest.mark.backend_independent)
+        marker = item.get_closest_marker("backends")
+        if marker and keras.backend.backend() not in marker.args:
+            names, why = " or ".join(marker.args), marker.kwargs["reason"]
+            item.add_marker(pytest.mark.skip(reason=f"{ELSEWHERE}{names}: {why}"))
     items.sort(key=lambda item: not place(item).startswith(LONGEST))
 
 

@@ -69,11 +69,13 @@ def refusals(*rows):
 
     The call gets each of `given` in turn: a dict is keyword arguments, a tuple is
     arguments by place, and all else is the one argument. Without any, it gets none.
+    What is refused before any computation does not depend on the backend.
     """
     calls = [
         (call, text, each) for call, text, *given in rows for each in given or [()]
     ]
 
+    @pytest.mark.backend_independent
     @pytest.mark.parametrize(
         ("call", "text", "given"), calls, ids=[c[1] for c in calls]
     )

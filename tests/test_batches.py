@@ -17,6 +17,7 @@ def epoch(batches):
     return np.concatenate(xs)[:, 0], np.concatenate(ys)[:, 0]
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("batch_size", [1, 10, 64])
 def test_an_epoch_has_every_example_once_in_batches_of_any_size(batch_size):
     batches = Batches(SPLIT, batch_size=4)
@@ -27,6 +28,7 @@ def test_an_epoch_has_every_example_once_in_batches_of_any_size(batch_size):
     assert len(epoch(Batches(SPLIT, batch_size))[0]) == 10
 
 
+@pytest.mark.backend_independent
 def test_every_epoch_has_an_order_of_its_own_and_the_seed_decides_it():
     batches, again, other = (Batches(SPLIT, 4, seed) for seed in (3, 3, 4))
     first, second = epoch(batches)[0], epoch(batches)[0]
@@ -36,6 +38,7 @@ def test_every_epoch_has_an_order_of_its_own_and_the_seed_decides_it():
     assert not np.array_equal(first, epoch(other)[0])
 
 
+@pytest.mark.backend_independent
 def test_an_epoch_that_has_not_ended_keeps_its_order():
     """Keras may read a batch, and end an epoch, before the first one."""
     batches, again = Batches(SPLIT, 4, 3), Batches(SPLIT, 4, 3)
@@ -44,12 +47,14 @@ def test_an_epoch_that_has_not_ended_keeps_its_order():
     assert_equal(epoch(batches)[0], epoch(again)[0])
 
 
+@pytest.mark.backend_independent
 def test_processes_that_would_not_see_the_next_order_are_refused():
     with pytest.raises(ValueError, match="`use_multiprocessing` must be False"):
         Batches(SPLIT, 4, workers=2, use_multiprocessing=True)
     assert Batches(SPLIT, 4, workers=2).workers == 2
 
 
+@pytest.mark.backend_independent
 def test_a_table_of_labels_would_lose_the_names_of_its_columns():
     pandas = pytest.importorskip("pandas")
     x, table = np.zeros((4, 1)), pandas.DataFrame({"b": np.ones(4), "a": np.zeros(4)})
@@ -59,6 +64,7 @@ def test_a_table_of_labels_would_lose_the_names_of_its_columns():
     assert labels["b"].tolist() == [1.0, 1.0]
 
 
+@pytest.mark.backend_independent
 def test_a_table_of_inputs_of_several_kinds_is_no_array():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"age": np.arange(4.0), "city": ["x", "y"] * 2})

@@ -14,8 +14,8 @@ from conftest import patched
 from helpers import numbers, numpy
 
 pytestmark = pytest.mark.backend_independent
-X = numbers((10, 3))
-JAX = pytest.mark.backends("jax").mark
+on_tensorflow = pytest.mark.backends("tensorflow", reason="It is TensorFlow's part.")
+BACKEND, X = keras.backend.backend(), numbers((10, 3))
 sliced = pytest.mark.skipif(
     not patched("sliced_batches"), reason="TensorFlow makes the batches."
 )
@@ -30,6 +30,7 @@ def after_each_seed(draw, times=2):
     return np.array(found)
 
 
+@on_tensorflow
 @pytest.mark.parametrize("state", [False, True])
 def test_operations_start_anew_with_the_seed(state):
     import tensorflow as tf
@@ -40,6 +41,7 @@ def test_operations_start_anew_with_the_seed(state):
     assert (first[0] != first[1]).all()
 
 
+@on_tensorflow
 @pytest.mark.parametrize("eager", [False, True])
 def test_shuffled_training_starts_anew_with_the_seed(eager):
     import tensorflow as tf
@@ -56,6 +58,7 @@ def test_shuffled_training_starts_anew_with_the_seed(eager):
     np.testing.assert_array_equal(first, second)
 
 
+@on_tensorflow
 @sliced
 @pytest.mark.parametrize(
     "arrays",
@@ -85,6 +88,7 @@ def test_batches_are_those_of_tensorflow(arrays):
             np.testing.assert_array_equal(one.numpy(), other.numpy())
 
 
+@on_tensorflow
 @sliced
 def test_shuffled_batches_have_each_example_once_and_in_another_order():
     from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
@@ -105,30 +109,30 @@ def test_each_change_can_be_left_out(monkeypatch, unpatched, wanted):
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "marker", "wanted"),
+    ("place", "backends", "wanted"),
     [
-        ("research/studies/test_demo.py", "test_a", None, "torch"),
+        ("gates/test_gate.py::test_a", None, set()),
+        ("gates/test_gate.py::test_a", [BACKEND], set()),
+        ("gates/test_gate.py::test_a", ["a", "b"], {"skip"}),
+        ("research/studies/test_demo.py::test_a[1]", None, {"backend_independent"}),
         (
-            "research/studies/test_demo.py",
-            "test_a",
-            pytest.mark.backends("jax").mark,
-            "jax",
+            "scripts/test_scripts.py::test_what_cannot_be_trained_ends",
+            ["a", "b"],
+            {"backend_independent", "skip"},
         ),
-        ("research/studies/test_demo.py", "test_a_on_every_backend[1]", None, "all"),
-        (
-            "scripts/test_reproduce.py",
-            "test_gates_of_a_module_are_compared",
-            None,
-            "torch",
-        ),
-        ("scripts/test_reproduce.py", "test_names_are_listed", None, "all"),
-        ("gates/test_gate.py", "test_a", JAX, "jax"),
+        ("scripts/test_scripts.py::test_a_run_is_stopped", None, set()),
     ],
 )
-def test_a_test_names_its_backends(place, name, marker, wanted):
-    item = SimpleNamespace(name=name, get_closest_marker={"backends": marker}.get)
-    backends, _ = conftest.backends_of(item, place)
-    assert backends == (conftest.BACKENDS if wanted == "all" else (wanted,))
+def test_a_test_has_the_marks_of_its_place_and_its_backends(place, backends, wanted):
+    path, _, name = place.partition("::")
+    path, found = pathlib.Path(conftest.__file__).parent / path, []
+    given = backends and pytest.mark.backends(*backends, reason="so").mark
+    item = SimpleNamespace(path=path, name=name, add_marker=found.append)
+    item.get_closest_marker = {"backends": given}.get
+    conftest.pytest_collection_modifyitems([item])
+    assert {each.name for each in found} == wanted
+    reasons = [each.kwargs["reason"] for each in found if each.name == "skip"]
+    assert reasons == ["Runs on a or b: so"] * ("skip" in wanted)
 
 
 def test_what_is_left_to_other_backends_is_counted():

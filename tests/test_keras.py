@@ -91,6 +91,7 @@ def test_keras_has_each_private_name(name):
     )
 
 
+@pytest.mark.backend_independent
 def test_the_table_above_has_all_that_the_module_uses():
     nodes = [*ast.walk(ast.parse((PACKAGE / "_keras.py").read_text()))]
     named = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
@@ -102,6 +103,7 @@ def test_the_table_above_has_all_that_the_module_uses():
     assert used | {*_keras.OVERRIDDEN} == {*PRIVATE}
 
 
+@pytest.mark.backend_independent
 def test_calls_of_a_layer_are_counted_in_models_and_layers_inside():
     dense, pair = keras.layers.Dense(3), Pair(*map(keras.layers.Dense, (3, 3)))
     inner = keras.Sequential([keras.Input((3,)), dense, pair])
@@ -120,6 +122,7 @@ def test_a_layer_in_time_distributed_is_called_once_per_time_step():
     assert [counts[id(each)] for each in (known, either, unknown)] == [6, 6, 0]
 
 
+@pytest.mark.backend_independent
 def test_a_layer_inside_of_a_layer_is_replaced_in_its_place():
     pair = Pair(keras.layers.Dense(3), keras.layers.Dense(3))
     model, new = model_of(pair, 3), keras.layers.Dense(3, kernel_initializer="zeros")
@@ -139,6 +142,7 @@ def test_a_layer_inside_of_a_layer_is_replaced_in_its_place():
         assert known == {id(each.value) for each in model.variables}
 
 
+@pytest.mark.backend_independent
 def test_what_preprocessing_layers_learned_is_copied():
     normalization = keras.layers.Normalization()
     normalization.adapt(np.array([[1.0, 4.0], [3.0, 8.0]]))
@@ -154,6 +158,7 @@ def test_what_preprocessing_layers_learned_is_copied():
             assert_close(copied(np.array([[3.0, 4.0]])), [[1.0, -1.0]], rtol=1e-5)
 
 
+@pytest.mark.backend_independent
 def test_layers_inside_of_layers_are_found():
     pair = Pair(keras.layers.Dense(2), keras.layers.Dense(1))
     model = model_of(pair, 3)
@@ -199,6 +204,7 @@ def test_a_call_keeps_its_losses_while_another_thread_calls_the_model():
     assert [numpy(loss).tolist() for loss in model.losses] == [1, 1]
 
 
+@pytest.mark.backend_independent
 def test_settings_that_a_config_lacks_are_found():
     huber = keras.losses.Huber(0.25)
     assert _keras.settings(huber) == {**huber.get_config(), "delta": 0.25}
@@ -212,6 +218,7 @@ def test_settings_that_a_config_lacks_are_found():
         assert _keras.settings(neither) == {}
 
 
+@pytest.mark.backend_independent
 def test_what_compile_was_given_is_found():
     model = keras.Sequential([keras.layers.Dense(1)])
     assert _keras.compile_arguments(model) == {}
@@ -246,6 +253,7 @@ def private(name):
     return name.startswith("_") and not name.startswith("__")
 
 
+@pytest.mark.backend_independent
 def test_no_other_module_uses_a_private_name_of_keras():
     defined, used = set(), {}
     for file, tree in modules().items():
@@ -267,6 +275,7 @@ def test_no_other_module_uses_a_private_name_of_keras():
     assert not strange, {name: found[name] for name in strange}
 
 
+@pytest.mark.backend_independent
 def test_no_class_overrides_a_private_name_of_keras_but_those_listed():
     for module in pkgutil.walk_packages(dselectk_keras.__path__, "dselectk_keras."):
         for each in vars(importlib.import_module(module.name)).values():
@@ -277,6 +286,7 @@ def test_no_class_overrides_a_private_name_of_keras_but_those_listed():
             assert taken <= {*_keras.OVERRIDDEN}, (each, taken)
 
 
+@pytest.mark.backend_independent
 def test_no_module_silences_the_lint_rule_about_private_names():
     for top in (PACKAGE, SCRIPTS):
         for file in top.rglob("*.py"):

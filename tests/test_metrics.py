@@ -188,6 +188,7 @@ def test_the_state_is_float32_whatever_the_policy(make, data):
     assert_equal(result, wanted)
 
 
+@pytest.mark.backend_independent
 @every_metric
 @pytest.mark.parametrize("shape", [(), (BATCH - 1,), (BATCH, GATES + 1), (1, BATCH)])
 def test_a_sample_weight_belongs_to_an_example(make, data, shape):
@@ -196,6 +197,7 @@ def test_a_sample_weight_belongs_to_an_example(make, data, shape):
         make().update_state(*data, sample_weight=np.ones(shape))
 
 
+@pytest.mark.backend_independent
 @every_metric
 def test_experts_need_an_axis(make, data):
     *labels, _ = data

@@ -68,7 +68,7 @@ def shortened(method):
     [
         pytest.param(
             page,
-            marks=[pytest.mark.backends("torch")] * (page in OF_SCRIPTS)
+            marks=[pytest.mark.backend_independent] * (page in OF_SCRIPTS)
             + [pytest.mark.backends("tensorflow", reason=EXPORTS)]
             * (page in TENSORFLOW_ONLY)
             + [pytest.mark.traced] * (page in TRACED),
@@ -99,11 +99,13 @@ def test_python_of_the_page_runs(page, tmp_path, monkeypatch):
         assert namespace["small"].count_params() < namespace["model"].count_params()
 
 
+@pytest.mark.backend_independent
 def test_pages_with_python_are_found():
     named = ("README", *(f"docs/{name}" for name in ("concepts", "quickstart.zh")))
     assert {f"{name}.md" for name in named} <= set(pages())
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("name", ["quickstart", "collapse"])
 def test_chinese_pages_have_the_code_of_the_english_ones(name):
     english, chinese = (
@@ -133,6 +135,7 @@ def test_extras_that_a_page_names_exist():
             assert set(extras.split(",")) <= set(project["optional-dependencies"]), page
 
 
+@pytest.mark.backend_independent
 def test_first_model_is_short():
     _, first, *_ = blocks("README.md")
     lines = [line for line in first.splitlines() if line.strip()]

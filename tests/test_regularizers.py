@@ -81,6 +81,7 @@ def test_a_schedule_gets_a_float(cls):
     assert_close(float(cls(schedule)(INPUTS)), float(cls(1.0)(INPUTS)), rtol=1e-5)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_every_setting_is_saved(kind):
     regularizer = kind(weight=0.1, **SETTINGS[kind])
@@ -91,6 +92,7 @@ def test_every_setting_is_saved(kind):
     assert again.get_config().items() >= SETTINGS[kind].items()
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     "weight",
     [0.5, dk.Ramp(0.1, 1.0, end=9), keras.optimizers.schedules.CosineDecay(0.1, 9)],
@@ -104,11 +106,13 @@ def test_config_round_trip_through_json(cls, weight):
     assert float(again(INPUTS)) == float(regularizer(INPUTS))
 
 
+@pytest.mark.backend_independent
 def test_a_registered_function_can_be_saved(cls):
     config = keras.saving.serialize_keras_object(cls(tenfold))
     assert keras.saving.deserialize_keras_object(config).weight is tenfold
 
 
+@pytest.mark.backend_independent
 def test_a_bare_function_cannot_be_saved(cls):
     def ninefold(calls):
         return 9.0 * calls
@@ -119,12 +123,14 @@ def test_a_bare_function_cannot_be_saved(cls):
             cls(function).get_config()
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("weight", [None, "1", True, [1.0]])
 def test_what_is_no_weight_is_refused(cls, weight):
     with pytest.raises(ValueError, match=r"must be a number, a .*LearningRateSchedule"):
         cls(weight)
 
 
+@pytest.mark.backend_independent
 def test_get_makes_a_regularizer_of_many_things(cls):
     regularizer = cls(0.5)
     assert cls.get(None, "x") is None
@@ -134,6 +140,7 @@ def test_get_makes_a_regularizer_of_many_things(cls):
     assert ScheduledRegularizer.get(regularizer, "x") is regularizer
 
 
+@pytest.mark.backend_independent
 def test_get_does_not_guess_which_regularizer_a_number_means():
     with pytest.raises(ValueError, match="`load_reg` must be a regularizer of this"):
         ScheduledRegularizer.get(0.5, "load_reg")
@@ -142,6 +149,7 @@ def test_get_does_not_guess_which_regularizer_a_number_means():
             WeightsRegularizer.get(other, "weights_regularizer")
 
 
+@pytest.mark.backend_independent
 def test_a_regularizer_of_another_kind_is_refused(cls):
     others = [other(0.5) for other in CLASSES if other is not cls]
     for other in (*others, keras.regularizers.L2(0.1)):
@@ -161,6 +169,7 @@ def test_entropy_is_summed_over_selectors_with_the_weight_of_the_release():
     assert_close(float(regularizer([[0.5, 0.5]])), 1e-6 * np.log(2), rtol=1e-5)
 
 
+@pytest.mark.backend_independent
 def test_an_unknown_target_is_refused():
     with pytest.raises(ValueError, match="`target` must be one of 'selectors', 'bits'"):
         EntropyRegularizer(target="experts")
@@ -280,6 +289,7 @@ def test_a_noisy_gate_counts_its_choices_and_has_probabilities_without_noise():
     assert float(numpy(gate.losses[0])) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("make", [dk.SoftmaxGate, dk.DSelectKGate])
 def test_a_gate_without_choices_or_without_logits_of_experts_is_refused(make):
     gate = built(make(weights_regularizer=dk.SwitchLoadRegularizer(0.1)), 4, 3)
@@ -315,6 +325,7 @@ def test_a_gate_adds_the_mean_of_router_z_over_examples_and_its_sum_over_gates(c
     assert type(gate).from_config(gate.get_config()).z_reg.weight == 0.3
 
 
+@pytest.mark.backend_independent
 def test_a_gate_without_logits_of_experts_has_no_router_z():
     with pytest.raises(ValueError, match="z_reg"):
         DSelectKGate(2, z_reg=0.1)
@@ -506,6 +517,7 @@ def test_examples_of_a_report_are_those_of_a_call():
     assert_close(reported, expected, rtol=1e-4)
 
 
+@pytest.mark.backend_independent
 def test_similarity_refuses_static_gates():
     gate = dk.SoftmaxGate(weights_regularizer=BOTH)
     with pytest.raises(ValueError, match=r"compares the weights of examples.*Pass"):

@@ -143,6 +143,7 @@ def test_copies_side_by_side_equal_the_run_alone():
         assert_same(copy, *trained)
 
 
+@pytest.mark.backend_independent
 def test_the_table_is_tidy(runs):
     table = runs.table
     assert table.columns[:9].tolist() == ["copy", "seed", *SETTINGS, "epoch"]
@@ -392,6 +393,7 @@ def test_labels_by_name_are_one_array_in_the_program(monkeypatch):
     assert_close(*(runs.copies[0].history for runs in logs), rtol=1e-6)
 
 
+@pytest.mark.backend_independent
 def test_tables_are_read_as_in_fit():
     pandas = pytest.importorskip("pandas")
 

@@ -27,6 +27,7 @@ def test_ramp_by_hand(kind, initial, final, wanted):
     assert_close(found, wanted, rtol=1e-6)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("kind", ["exponential", "linear"])
 def test_fractions_of_a_run_are_steps_of_it(kind):
     fractions = Ramp(1.0, 0.1, begin=0.25, end=0.75, kind=kind, num_steps=400)
@@ -43,6 +44,7 @@ def test_ramp_is_a_learning_rate_of_keras():
     assert float(optimizer.learning_rate) == 0.5
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     "settings", [{"end": 7, "begin": 2}, {"begin": 0.5, "end": 1.0, "num_steps": 10}]
 )
@@ -79,6 +81,7 @@ def piecewise():
     return keras.optimizers.schedules.PiecewiseConstantDecay([1, 3], [1.0, 0.5, 0.25])
 
 
+@pytest.mark.backend_independent
 def test_a_gate_saves_piecewise_constants(tmp_path):
     gate = DSelectKGate(2, gamma=piecewise(), entropy_reg=piecewise(), name="gate")
     model = model_of(gate, 5, 2)

@@ -13,6 +13,8 @@ from helpers import built, refusals
 import dselectk_keras as dk
 from dselectk_keras import utils
 
+pytestmark = pytest.mark.backend_independent
+
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_numbers_of_numpy_become_those_of_python(kind):
@@ -106,6 +108,7 @@ def test_sizes_of_numpy_are_sizes():
     assert [len(model.inputs), len(model.tasks)] == [1, 3]
 
 
+@pytest.mark.every_backend
 def test_counters_are_integers_as_those_of_optimizers():
     layer = keras.Layer()
     counter = utils.add_counter(layer, "step")

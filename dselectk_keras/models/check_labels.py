@@ -278,11 +278,10 @@ def _check_shape(tasks, values, what, mend):
             f"shape (batch, {len(names)}), one column per task. Received: {received}. "
             f"{mend}"
         )
-    width: tuple = (1,)  # In one array, each task has a column.
     for task in tasks:
-        if isinstance(values, dict):
-            shape = _shape(values[task.name])
-            width = shape[1:] or (1,)
+        shape = _shape(values[task.name] if isinstance(values, dict) else values)
+        # In one array, each task has a column; a column by name may have no width.
+        width = shape[1:] or (1,) if isinstance(values, dict) else (1,)
         widths = task.label_widths if what == "labels" else {1}
         if len(width) != 1 or width[0] not in widths:
             expected = [f"(batch, {width})" for width in sorted(widths)]

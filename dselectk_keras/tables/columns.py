@@ -54,12 +54,7 @@ def column_kinds(frame: Any, hashed: Collection[str] = ()) -> dict[str, str]:
         >>> column_kinds(pd.DataFrame({"day": days, "price": [1.5, None], "one": 1}))
         {'day': 'date', 'price': 'number', 'one': 'constant'}
     """
-    if not hasattr(frame, "iloc"):
-        raise ValueError(
-            f"A table must be a data frame of pandas. Received: a "
-            f"{type(frame).__name__}."
-        )
-    names = [*frame.columns]
+    names = [*as_table(frame).columns]
     if odd := [
         x for x in names if not isinstance(x, str) or not x or names.count(x) > 1
     ]:
@@ -74,6 +69,19 @@ def column_kinds(frame: Any, hashed: Collection[str] = ()) -> dict[str, str]:
             f"Received: {', '.join(sorted(unknown))}."
         )
     return {name: _kind(name, inferred(frame[name]), name in hashed) for name in names}
+
+
+def as_table(frame: Any) -> Any:
+    """A data frame of pandas, also from one of polars or Arrow, or raise an error."""
+    if not hasattr(frame, "iloc") and hasattr(frame, "to_pandas"):
+        frame = frame.to_pandas()
+    if not hasattr(frame, "iloc"):
+        raise ValueError(
+            "A table must be a data frame of pandas. Received: a "
+            f"{type(frame).__name__}. Give its columns names: "
+            "`pandas.DataFrame(values).add_prefix('x')`."
+        )
+    return frame
 
 
 def _kind(name, column, is_hashed):

@@ -14,6 +14,7 @@ from models.test_build import X, Y, by_task, make, num_trained, same_weights
 from dselectk_keras import DenseExperts, Experts, Task
 
 
+@pytest.mark.backend_independent
 def test_without_strength_l2_constrained_is_single_task():
     plain = make("single_task")
     model = make("l2_constrained", strength=0.0)
@@ -25,6 +26,7 @@ def test_without_strength_l2_constrained_is_single_task():
     assert_equal(by_task(model), by_task(plain))
 
 
+@pytest.mark.backend_independent
 def test_the_l2_constraint_covers_the_towers_of_like_tasks():
     tasks = [Task("a", tower=(4,)), Task("b", tower=(4,)), Task("c", "binary")]
     model = make("l2_constrained", tasks=tasks, strength=0.5)
@@ -36,6 +38,7 @@ def test_the_l2_constraint_covers_the_towers_of_like_tasks():
     assert [each > 0 for each in expected] == [True, True, False]
 
 
+@pytest.mark.backend_independent
 def test_cross_stitch_networks_that_share_nothing_are_single_tasks():
     experts = DenseExperts(4, [5, 2], ["tanh", "relu"], dropout=0.1)
     plain = make("single_task", experts=experts)
@@ -53,6 +56,7 @@ def test_cross_stitch_networks_that_share_nothing_are_single_tasks():
     assert names[5] == "cross_stitch_1"
 
 
+@pytest.mark.backend_independent
 def test_fixed_seeds_give_the_layers_of_cross_stitch_kernels_of_their_own():
     seeded = keras.initializers.RandomNormal(seed=1)
     experts = DenseExperts(2, [3, 3], kernel_initializer=seeded)
@@ -69,6 +73,7 @@ def test_ranks_are_those_of_tucker_experts():
     assert make("tensor_factorization", ranks=(3, 1, 1)).layers[1].ranks == (3, 1, 1)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("name", ["cross_stitch", "tensor_factorization"])
 def test_the_outputs_of_experts_keep_their_regularizer(name):
     experts = DenseExperts(2, [5, 3], "relu", activity_regularizer="l2")

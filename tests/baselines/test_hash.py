@@ -26,6 +26,7 @@ def experts_of(gate, ids):
     return weights.argmax(axis=-1)
 
 
+@pytest.mark.backend_independent
 def test_it_never_changes():
     # Models that are saved depend on these numbers: another process, backend or release
     # has to give the same.
@@ -61,6 +62,7 @@ def test_the_kind_and_the_form_of_ids_do_not_matter(dtype):
     assert_equal(experts_of(hashing(), ids[:, None]), experts_of(hashing(), ids))
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("salt", [0, 1])
 @pytest.mark.parametrize("start", [0, -500, 10**6])
 def test_consecutive_ids_spread_evenly(salt, start):
@@ -70,6 +72,7 @@ def test_consecutive_ids_spread_evenly(salt, start):
     assert abs(counts - 125).max() < 42
 
 
+@pytest.mark.backend_independent
 def test_salts_and_gates_are_independent():
     ids = np.arange(4000, dtype="int32")
     pair = (experts_of(hashing(salt=salt), ids) for salt in (1, 2))
@@ -83,6 +86,7 @@ def test_salts_and_gates_are_independent():
     assert_equal(equal > 0.5, np.eye(9, dtype=bool))
 
 
+@pytest.mark.backend_independent
 def test_each_gate_draws_its_own_salt_and_keeps_it():
     keras.utils.set_random_seed(0)
     gates = [HashGate() for _ in range(3)]

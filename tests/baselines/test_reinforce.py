@@ -148,6 +148,7 @@ def test_one_expert_is_drawn_in_training_and_the_likeliest_at_inference(
 LOGITS = np.log(np.array([0.6, 0.3, 0.1], "float32"))
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("kind", ["examples", "gates"])
 def test_draws_follow_the_softmax(kind):
     if kind == "examples":
@@ -225,6 +226,7 @@ def test_tokens_share_the_reward_of_their_example_and_padding_learns_nothing(num
     assert all(gradient.any() for gradient in found)
 
 
+@pytest.mark.backend_independent
 def test_the_expected_gradient_of_tokens_is_that_of_the_expected_loss(monkeypatch):
     gate = reinforce(dim=2, policy_weight=1.0, entropy_weight=0.0, baseline_weight=0.0)
     x, kernel = numbers((2, 2)), by_name(gate)["gate_kernel"]
@@ -332,6 +334,7 @@ def test_a_regularizer_of_probabilities_does_not_read_the_drawn_weights(monkeypa
     assert (False, True) not in read
 
 
+@pytest.mark.backend_independent
 @pytest.mark.filterwarnings("error")
 def test_training_without_a_reward_warns():
     x = keras.Input((DIM,))

@@ -16,6 +16,7 @@ def num_params(bank, input_dim):
     return bank.count_params()
 
 
+@pytest.mark.backend_independent
 def test_matched_compute_is_one_expert_of_the_same_form():
     bank = DenseExperts(8, [16, 4], ["tanh", None], dropout=0.1)
     single = single_expert(bank)
@@ -27,6 +28,7 @@ def test_matched_compute_is_one_expert_of_the_same_form():
     assert copies(numbers((2, 5, 1))).shape == (2, 1, 3, 2)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("units", [[16, 4], [32, 16, 8], [5, 40, 3]])
 def test_matched_parameters_are_as_close_as_widths_allow(units):
     bank = DenseExperts(6, units)
@@ -39,6 +41,7 @@ def test_matched_parameters_are_as_close_as_widths_allow(units):
         assert abs(num_params(other, 10) - target) >= abs(found - target)
 
 
+@pytest.mark.backend_independent
 def test_a_bank_that_is_built_knows_its_inputs():
     bank = DenseExperts(4, [8, 2])
     bank(numbers((2, 3)))

@@ -85,6 +85,7 @@ def test_experts_start_with_that_variance_for_small_ranks_as_the_seed_says():
     assert (weights(1) != weights(2)).all()
 
 
+@pytest.mark.backend_independent
 def test_the_default_is_half_of_each_dimension():
     bank, single = built(TuckerExperts(2, [4, 5]), 7), built(TuckerExperts(1, [1]), 1)
     shapes = [tuple(weight.shape) for weight in (*bank.weights, *single.weights[:2])]
@@ -100,6 +101,7 @@ def test_gradients_reach_every_factor():
     assert all(np.abs(gradient).max() > 0 for gradient in gradients)
 
 
+@pytest.mark.backend_independent
 def test_is_a_bank_like_any_other():
     bank, x = tucker((2, 5), 3, [4, 2], ranks=(2, 2, 2)), numbers((2, 5))
     found = numpy(bank.call_merged(x, ops.convert_to_tensor([0.0, 1.0, 0.0])))

@@ -13,6 +13,8 @@ from helpers import numpy as to_numpy
 import dselectk_keras as dk
 from dselectk_keras.callbacks._sample import draw_sample
 
+pytestmark = pytest.mark.backend_independent
+
 FEATURES, SAMPLES = 6, 64
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(SAMPLES, FEATURES)).astype("float32")
@@ -75,6 +77,7 @@ def differences(model):
     return outputs[:, [1, 4], 0] - outputs[:, [5, 0], 2]
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("gate", [dk.ChosenGate, dk.DSelectKGate])
 def test_each_task_gets_the_experts_that_made_its_labels(gate):
     model = compiled(gate=gate(2), optimizer=still())
@@ -179,8 +182,6 @@ def as_sparse(y):
 
 
 def as_tf_data(y):
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("tf.data is tested on TensorFlow.")
     import tensorflow as tf
 
     return (tf.data.Dataset.from_tensor_slices((X, y)).batch(16),)
@@ -194,11 +195,20 @@ DATA = {
     "SciPy": as_sparse,
     "batches": lambda y: (dk.batches.Batches((X, y), 16),),
     "PyDataset": lambda y: (Parts(X, y),),
-    "tf.data": as_tf_data,
 }
 
 
-@pytest.mark.parametrize("make", DATA.values(), ids=DATA)
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(pytest.param(make, id=name) for name, make in DATA.items()),
+        pytest.param(
+            as_tf_data,
+            id="tf.data",
+            marks=pytest.mark.backends("tensorflow", reason="It is TensorFlow's."),
+        ),
+    ],
+)
 def test_the_sample_is_of_the_data_of_fit(make):
     model = compiled(optimizer=still())
     x, *y = make(labels_from(model, [5, 2]))
@@ -320,6 +330,7 @@ def test_one_gate_for_all_tasks_fits_all_labels_and_wide_experts_are_projected()
     assert choices(model).tolist() == [[5], [2]]
 
 
+@pytest.mark.every_backend
 def test_experts_of_any_model_and_several_layers():
     keras.utils.set_random_seed(0)
     inputs = keras.Input((6, 6, 4))
@@ -394,6 +405,7 @@ def test_experts_are_chosen_after_each_part_of_the_training(settings, epochs, st
     assert choose.at == steps
 
 
+@pytest.mark.every_backend
 def test_a_training_that_goes_on_chooses_when_a_whole_one_does():
     y = RNG.normal(size=(SAMPLES, 2)).astype("float32")
     whole, first, rest = (Count(every=0.15) for _ in range(3))
@@ -450,6 +462,7 @@ class StopAfter(keras.callbacks.Callback):
         self.model.stop_training = epoch >= self.epoch
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize(
     "settings",
     [{"use_ema": True}, {"gradient_accumulation_steps": 2}, {"momentum": 0.9}],
@@ -463,6 +476,7 @@ def test_no_optimizer_undoes_the_choice(settings):
     assert_equal(choices(model), seen[0])
 
 
+@pytest.mark.every_backend
 def test_momentum_of_shares_is_forgotten_where_experts_change():
     gate = dk.ChosenGate(initial_choices=[[5], [0]], num_gates=2)
     model = compiled(gate=gate, optimizer=still(momentum=0.9))
@@ -474,6 +488,7 @@ def test_momentum_of_shares_is_forgotten_where_experts_change():
     assert_equal(slot, [[1.0], [0.0]])
 
 
+@pytest.mark.every_backend
 def test_copies_of_replicate_choose_as_models_that_are_fitted():
     y = RNG.normal(size=(SAMPLES, 2)).astype("float32")
 
@@ -624,7 +639,6 @@ def rows_of(size, seed=0, **data):
     return sample.x[:, 0]
 
 
-@pytest.mark.backend_independent
 def test_the_rows_of_a_sample_are_random():
     y = np.arange(400.0)
     x, draws = np.stack([y, y], axis=1), []
@@ -655,7 +669,6 @@ class Sorted(keras.utils.PyDataset):
         return np.stack([y, y], axis=1), y
 
 
-@pytest.mark.backend_independent
 def test_sorted_batches_are_read_in_a_random_order():
     for batch_size, most in ((4, 10), (40, 10)):
         data = Sorted(batch_size)
@@ -667,7 +680,6 @@ def test_sorted_batches_are_read_in_a_random_order():
     assert_equal(np.sort(rows_of(999, x=Sorted(4))), np.arange(400.0))
 
 
-@pytest.mark.backend_independent
 def test_data_without_places_are_drawn_from_a_buffer():
     for data in ([Sorted(8)[i] for i in range(50)], Sorted(8, None)):
         draws = [rows_of(20, seed, x=data) for seed in range(20)]

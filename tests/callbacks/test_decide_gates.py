@@ -16,6 +16,7 @@ from dselectk_keras.callbacks import DecideGates, GateRecorder
 from dselectk_keras.models import condense
 
 pytestmark = [
+    pytest.mark.backend_independent,
     # As in pyproject.toml; `pytest.warns` forgets from which module they come.
     pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Even though the `tf.config:UserWarning"),
@@ -56,6 +57,7 @@ OPTIMIZERS = [
 
 
 # Every pair of an optimizer, a gate and what it looks at, if not every three.
+@pytest.mark.every_backend
 @pytest.mark.parametrize("make", [dk.DSelectKGate, dk.baselines.SoftmaxSelectorGate])
 @pytest.mark.parametrize("number", range(len(OPTIMIZERS)))
 def test_all_selectors_are_binary_afterwards(make, number):
@@ -96,6 +98,7 @@ def test_the_k_largest_weights_are_kept():
     assert_close(after, wanted, atol=1e-6)
 
 
+@pytest.mark.every_backend
 def test_a_later_fit_a_file_a_clone_and_condensing_keep_the_decision(tmp_path):
     model = compiled(dk.DSelectKGate(2))
     fit(model, [DecideGates(0.5)])
@@ -112,6 +115,7 @@ def test_a_later_fit_a_file_a_clone_and_condensing_keep_the_decision(tmp_path):
     fit(condense(model), [DecideGates(0.5)], epochs=2)
 
 
+@pytest.mark.every_backend
 def test_an_average_of_weights_keeps_the_decision():
     # Expert 0 is the largest at first, and others are when the gates decide. The
     # average moves too slowly to forget the weights from before the decision.
@@ -237,7 +241,6 @@ def test_a_gate_of_two_layers_decides_no_earlier(per_example):
     assert decided == [False, per_example, True, True]
 
 
-@pytest.mark.backend_independent
 def test_a_gate_that_is_called_twice_decides_no_earlier():
     moe = dk.MoE(dk.DenseExperts(4, [4]), dk.DSelectKGate(2), per_example=True)
     model = model_of(lambda x: moe(moe(x)), 4)
@@ -274,6 +277,7 @@ class Watch(keras.callbacks.Callback):
         self.decided.append(self.gate_in(self.model).has_decided)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("epochs", [1, 8])
 def test_a_gate_that_a_model_calls_in_a_loop_decides_no_earlier(epochs):
     class Loop(Own):
@@ -308,7 +312,6 @@ def test_a_later_fit_narrows_when_a_first_one_does(epochs_before):
     assert_equal(gate_of(model).deciding, [start + 8, start + 16])
 
 
-@pytest.mark.backend_independent
 def test_a_later_fit_that_is_resumed_narrows_in_time():
     model = compiled(dk.DSelectKGate(2), per_example=True)
     fit(model, [], epochs=20)
@@ -331,6 +334,7 @@ class StopAfter(keras.callbacks.Callback):
         self.model.stop_training = epoch >= self.epoch
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("per_example", [False, True])
 @pytest.mark.parametrize(
     ("epochs", "executed"), [(1, 1), (3, 1), (2, 2)], ids=["one", "three", "at once"]
@@ -346,7 +350,6 @@ def test_by_one_decides_at_the_end(per_example, epochs, executed):
         assert all(mass < 1 for mass in log["kept_mass"][:-1])
 
 
-@pytest.mark.backend_independent
 def test_per_example_gates_need_no_length_if_an_epoch_passes_before():
     model, decide = compiled(dk.DSelectKGate(2), per_example=True), DecideGates(0.5)
     gate, plans = gate_of(model), []
@@ -358,7 +361,6 @@ def test_per_example_gates_need_no_length_if_an_epoch_passes_before():
     assert plans == [[0, 0], [9, 14], [9, 14], [9, 14]]
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("batch_size", [4, 8, 64])
 def test_a_static_gate_decides_within_a_single_epoch(batch_size):
     model, decided = compiled(dk.DSelectKGate(2)), []
@@ -368,7 +370,6 @@ def test_a_static_gate_decides_within_a_single_epoch(batch_size):
     assert decided in (half, [True])
 
 
-@pytest.mark.backend_independent
 def test_static_gates_need_no_length_of_the_data():
     model = compiled(dk.DSelectKGate(2))
     decide = DecideGates(0.5)
@@ -381,7 +382,6 @@ def test_static_gates_need_no_length_of_the_data():
     assert gate_of(model).has_decided
 
 
-@pytest.mark.backend_independent
 def test_another_fit_plans_anew_and_a_resumed_one_does_not():
     model, decide = compiled(dk.DSelectKGate(2), per_example=True), DecideGates(0.5)
     decide.set_model(model)
@@ -397,7 +397,6 @@ def test_another_fit_plans_anew_and_a_resumed_one_does_not():
     assert plans == [[0, 0], [10, 20], [10, 20], [0, 0], [45, 75]]
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("per_example", [False, True])
 def test_a_later_fit_does_not_follow_the_plan_of_one_that_was_stopped(per_example):
     class Stop(keras.callbacks.Callback):
@@ -428,6 +427,7 @@ class WithoutTraining(Own):
         return self.mixture(inputs)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("per_example", [False, True])
 def test_a_subclassed_model_that_fit_builds_decides(per_example):
     model = Own(dk.DSelectKGate(2), per_example)
@@ -439,6 +439,7 @@ def test_a_subclassed_model_that_fit_builds_decides(per_example):
         assert to_numpy(gate.deciding).tolist() == [2, 4]
 
 
+@pytest.mark.every_backend
 def test_a_gate_that_is_built_too_late_is_refused():
     model = Own(dk.DSelectKGate(2))
     model.compile("adam", "mse")
@@ -451,7 +452,6 @@ def test_a_gate_that_is_built_too_late_is_refused():
     assert model.mixture.gate.has_decided
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("make", [dk.DSelectKGate, dk.baselines.SoftmaxSelectorGate])
 def test_a_gate_with_nan_stays_as_it_is(make):
     gate = gate_of(compiled(make(2)))

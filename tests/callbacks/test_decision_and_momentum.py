@@ -114,6 +114,7 @@ KEEPERS = {
 }
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("make", KEEPERS.values(), ids=KEEPERS)
 def test_the_shares_stay_as_they_were_decided(make):
     model = selectors_of_experts_0_and_3(make())
@@ -123,6 +124,7 @@ def test_the_shares_stay_as_they_were_decided(make):
     assert_close(weights, [[decided, 0, 0, 1 - decided]], atol=1e-5)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("kind", ["averages", "momentum"])
 def test_shares_of_chosen_experts_begin_anew(kind):
     model = small_model(

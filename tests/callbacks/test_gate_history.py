@@ -9,6 +9,8 @@ from helpers import refusals
 
 from dselectk_keras import GateHistory
 
+pytestmark = pytest.mark.backend_independent
+
 
 @pytest.fixture
 def history():

@@ -15,6 +15,8 @@ from keras import layers, ops
 import dselectk_keras as dk
 from dselectk_keras.callbacks import _observe, gate_recorder
 
+pytestmark = pytest.mark.backend_independent
+
 # Five steps of four examples.
 X, Y = numbers((20, 3)), numbers((20, 2), seed=1)
 
@@ -63,6 +65,7 @@ def test_another_fit_continues_the_count(model):
     assert fit(model, recorder).steps.tolist() == [0, 3, 5, 8, 10]
 
 
+@pytest.mark.every_backend
 def test_records_the_weights_of_that_step():
     gate = dk.DSelectKGate(2, entropy_reg=0.1)
     model, recorder = make(gate, num_experts=3), dk.GateRecorder(every=5)
@@ -85,12 +88,14 @@ def test_records_the_weights_of_that_step():
         assert value.shape == (2, 2)
 
 
+@pytest.mark.every_backend
 def test_a_step_within_an_epoch_sees_fresh_values():
     weights = fit(make(dk.SoftmaxGate()), dk.GateRecorder(every=1))["mmoe"]["weights"]
     assert len(weights) == 6
     assert all((a != b).any() for a, b in itertools.pairwise(weights))
 
 
+@pytest.mark.every_backend
 def test_the_logs_of_an_epoch_have_binary_and_experts(capsys):
     model, recorder = make(), dk.GateRecorder(every=1, unit="epochs")
     seen = []
@@ -148,6 +153,7 @@ def test_the_logs_have_the_mean_of_all_gates():
     assert gate_recorder._means(records) == {"binary": 0.5, "experts": 3.0}
 
 
+@pytest.mark.every_backend
 def test_per_example_gates_are_averaged_over_the_probe():
     model, probe = make(dk.TopKGate(2), per_example=True), X[:7]
     record = fit(model, dk.GateRecorder(probe=probe))["mmoe"]
@@ -219,6 +225,7 @@ class Subclassed(keras.Model):
         return ops.concatenate([self.heads(mixtures[name]) for name in "ab"], axis=1)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("per_example", [False, True])
 def test_a_subclassed_model_is_recorded_once_it_is_built(per_example):
     model = Subclassed(per_example)
@@ -249,6 +256,7 @@ def test_bare_gates_and_gates_for_all_tasks_are_recorded():
     assert_close(history["gate"]["weights"][-1, 0], expected, rtol=1e-5)
 
 
+@pytest.mark.every_backend
 @pytest.mark.traced
 @pytest.mark.backends("tensorflow", "jax", reason="Keras runs torch step by step.")
 def test_counts_steps_where_several_are_run_at_once():
@@ -260,6 +268,7 @@ def test_counts_steps_where_several_are_run_at_once():
     assert (np.diff(history.steps) > 0).all()
 
 
+@pytest.mark.every_backend
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 def test_counts_steps_of_data_without_a_length():
     model, recorder, expected, end = make(), dk.GateRecorder(every=2), [], 0
@@ -285,6 +294,7 @@ def test_steps_go_on_for_another_recorder(model):
     assert history.steps.tolist() == [start, start + 3, start + 5]
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("scaled", [False, True], ids=["accumulating", "loss scaling"])
 def test_counts_steps_without_an_update(scaled):
     optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=4)
@@ -319,7 +329,6 @@ def test_warns_once_of_a_selector_on_a_code_without_an_expert():
     assert history["mmoe"]["reachable"][0, 1, 0] == 0.0
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(("reachable", "warns"), [(0.0011, False), (0.0009, True)])
 def test_warns_of_a_selector_with_less_than_a_thousandth_on_experts(reachable, warns):
     record = {"reachable": np.array([[1.0, reachable]])}
@@ -337,7 +346,6 @@ SAME = [[0.70, 0.3, 0.0, 0.0], [0.66, 0.34, 0.0, 0.0]]
 NEAR = [[0.70, 0.3, 0.0, 0.0], [0.64, 0.36, 0.0, 0.0]]
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("records", "text"),
     [
@@ -357,7 +365,6 @@ def test_a_collapse_is_dead_experts_and_perhaps_tasks_that_agree(records, text):
     assert found.startswith(text) if text else not found
 
 
-@pytest.mark.backend_independent
 def test_a_single_gate_collapses_by_dead_experts_alone():
     one = np.array([EVEN, EVEN, SAME, SAME])[:, :1]
     assert _observe.describe_collapse(np.arange(4), one) == "2 of 4 experts are dead"
@@ -474,6 +481,7 @@ def what_the_gate_sees(build, model):
     return np.tanh(2.0 * x @ kernel + bias)
 
 
+@pytest.mark.every_backend
 @pytest.mark.filterwarnings("ignore:Gates counted no training step:UserWarning")
 @pytest.mark.parametrize("build", [functional, OwnModel, nested, routed, tokens])
 def test_the_record_of_any_model_is_what_numpy_computes(build):
@@ -502,6 +510,7 @@ def test_a_gate_that_counts_no_steps_is_reported():
     assert not recorder.history.steps.any()
 
 
+@pytest.mark.every_backend
 def test_a_gate_called_twice_is_recorded_as_the_mean_of_its_calls():
     gate = dk.DSelectKGate(2, gamma=5.0, name="gate")
     experts = keras.Sequential([layers.Dense(8), layers.Reshape((4, 2))])
@@ -513,6 +522,7 @@ def test_a_gate_called_twice_is_recorded_as_the_mean_of_its_calls():
     assert_close(history["gate"]["weights"][-1, 0], np.mean(each, axis=0), rtol=1e-5)
 
 
+@pytest.mark.every_backend
 def test_observing_changes_no_state():
     gate = dk.TopKGate(2, noise=True, seed=1)
     moe = dk.MoE(dk.DenseExperts(8, [2]), gate, per_example=True, dispatch=1.0)
@@ -528,6 +538,7 @@ def test_observing_changes_no_state():
     assert_equal(model.variables, before)
 
 
+@pytest.mark.every_backend
 @pytest.mark.backends("jax", reason="Others copy at once.")
 def test_a_record_of_several_gates_is_copied_to_the_host_at_once(monkeypatch):
     import jax
@@ -550,6 +561,7 @@ def test_layers_of_one_name_are_told_apart():
     assert list(fit(model, dk.GateRecorder()).tasks) == ["gate", "gate#1"]
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("per_example", [False, True])
 def test_penalties_of_all_calls_of_a_gate_are_added_up(per_example):
     gate = dk.DSelectKGate(2, entropy_reg=0.5)

@@ -124,6 +124,7 @@ def test_the_narrowing_of_per_example_gates_goes_on(tmp_path):
     assert_equal(resumed.get_weights(), whole.get_weights())
 
 
+@pytest.mark.backend_independent
 def test_records_are_kept_if_the_backup_is_and_go_on_without_a_file(
     tmp_path,
 ):

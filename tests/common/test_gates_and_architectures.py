@@ -24,10 +24,6 @@ REFUSED = {
 # A run's model knows no reward.
 REFUSED |= {("reinforce", name): "learns from the losses" for name in GATED}
 PAIRS = list(itertools.product(GATES, GATED))
-if keras.backend.backend() != "torch":
-    # A pair has no code of its own, and torch is fastest with all of them: every gate
-    # and every architecture, if not every pair.
-    PAIRS = PAIRS[1 :: len(GATED) - 1]
 
 
 def test_some_architectures_have_gates():
@@ -43,9 +39,7 @@ def train(data, **settings):
     """One epoch of one batch: the loss, and the variables that have changed."""
     run = TrainingRun(epochs=1, batch_size=32, num_nonzeros=2, **settings)
     model = run.build(data)
-    # But on JAX, making one program of each would take longer than all the rest.
-    eagerly = keras.backend.backend() != "jax"
-    model.compile(keras.optimizers.Adam(0.01), run_eagerly=eagerly)
+    model.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
     before = {v.path: numpy(v) for v in model.trainable_variables}
     log = model.train_on_batch(data.train.x, data.train.y, return_dict=True)
     changed = {

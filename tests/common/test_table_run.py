@@ -39,7 +39,8 @@ def adult(size=200):
 
 
 @pytest.mark.traced
-def test_a_csv_file_becomes_a_served_model_on_every_backend(tmp_path, capsys):
+@pytest.mark.every_backend
+def test_a_csv_file_becomes_a_served_model(tmp_path, capsys):
     path, out = tmp_path / "adult.csv", tmp_path / "run"
     adult().to_csv(path, index=False)
     options = ["--table", str(path), "--targets", "income", "married"]
@@ -77,7 +78,7 @@ def test_a_csv_file_becomes_a_served_model_on_every_backend(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("gate", ["dselect_k", "softmax"])
-def test_a_parquet_file_of_numbers_trains_on_every_backend(tmp_path, capsys, gate):
+def test_a_parquet_file_of_numbers_trains(tmp_path, capsys, gate):
     pytest.importorskip("pyarrow")
     path, out = tmp_path / "numbers.parquet", tmp_path / "run"
     adult()[["age", "education-num", "married"]].to_parquet(path)

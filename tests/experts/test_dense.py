@@ -82,6 +82,7 @@ def test_integers_are_inputs_like_other_numbers():
         assert_close(layer(x), expected, rtol=1e-6)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
 @pytest.mark.parametrize(
     ("shape", "units", "settings"),
@@ -152,6 +153,7 @@ def test_gradients_reach_every_weight_of_the_experts_that_count():
         assert [part.any() for part in gradient] == [True, False, True]
 
 
+@pytest.mark.backend_independent
 def test_parameters_are_stacked_in_the_order_of_the_layers():
     bank = DenseExperts(3, [4, 2])
     bank(numbers((2, 6)))
@@ -258,6 +260,7 @@ def test_the_gradient_of_gated_experts_by_hand():
         assert_close([each[i] for each in found], wanted, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.backend_independent
 def test_each_product_of_a_gate_is_initialized_by_itself():
     seeded = keras.initializers.GlorotUniform(seed=3)
     for initializer in ("glorot_uniform", seeded):
@@ -279,6 +282,7 @@ def test_gated_experts_are_dispatched_and_sliced_as_others():
     assert_close(slots, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.backend_independent
 def test_a_resized_bank_differs_in_number_only():
     bank = built(DenseExperts(3, [4, 2], ["relu", None], dropout=0.1, name="bank"), 3)
     resized = bank.resized(5)

@@ -9,6 +9,8 @@ from keras.distribution import DeviceMesh
 
 from dselectk_keras.experts import expert_layout_map
 
+pytestmark = pytest.mark.backend_independent
+
 
 @pytest.fixture
 def mesh():

@@ -121,6 +121,7 @@ def test_a_slice_keeps_weights_and_what_layers_got_from_data():
     assert_close(bank.sliced([2, 0])(x), wanted, rtol=1e-6)
 
 
+@pytest.mark.backend_independent
 def test_a_resized_bank_keeps_every_setting_of_its_config():
     l2 = keras.regularizers.L2(0.5)
     bank = Experts(layers.Dense(4), 2, False, activity_regularizer=l2, dtype="float16")
@@ -131,6 +132,7 @@ def test_a_resized_bank_keeps_every_setting_of_its_config():
     }
 
 
+@pytest.mark.backend_independent
 def test_a_resized_bank_keeps_its_settings_and_is_not_frozen():
     bank = Experts(sequential(), 2, shared_input=False)
     assert not bank.resized(4).shared_input
@@ -152,6 +154,7 @@ def test_a_saved_bank_gives_the_same_outputs(tmp_path):
     assert_equal(reloaded(model, tmp_path)(x), model(x))
 
 
+@pytest.mark.backend_independent
 def test_each_expert_may_see_an_input_of_its_own():
     bank, x = Experts(sequential(), 3, shared_input=False), numbers((2, 3, 5))
     found = bank(x)
@@ -161,6 +164,7 @@ def test_each_expert_may_see_an_input_of_its_own():
         bank(x[:, :2])
 
 
+@pytest.mark.backend_independent
 def test_parameters_are_stacked_by_expert():
     bank = built(Experts(sequential(), 3))
     found = bank.parameters()

@@ -12,6 +12,7 @@ from dselectk_keras.baselines import TuckerExperts
 X = numbers((8, 16))
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("bank", [DenseExperts, TuckerExperts])
 def test_a_bank_refuses_to_be_quantized(bank):
     experts = bank(6, 5)

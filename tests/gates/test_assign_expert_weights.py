@@ -14,6 +14,8 @@ from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import keep_largest
 
+pytestmark = pytest.mark.backend_independent
+
 N, BATCH, DIM = 5, 4, 3
 DENSE = np.array([[0.4, 0.05, 0.1, 0.3, 0.15], [0.1, 0.15, 0.05, 0.1, 0.6]])
 SPARSE = np.array([[0.25, 0, 0, 0.75, 0], [0, 0, 1, 0, 0]])
@@ -87,6 +89,7 @@ def test_the_balancing_bias_begins_anew(scores):
     assert_close(found, [SPARSE[0]] * BATCH, atol=1e-6)
 
 
+@pytest.mark.every_backend
 def test_other_gates_with_logits_have_the_probabilities():
     for gate, wanted in [
         (dk.SwitchGate(), [0.4, 0, 0, 0, 0]),
@@ -111,6 +114,7 @@ def test_slack_spreads_a_share_of_each_softmax(temperature):
     assert_close(gate.expert_weights(), wanted, rtol=1e-5)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("name", LEARNING)
 def test_slack_gives_every_logit_a_gradient(name):
     gate = started(GATES[name])

@@ -15,7 +15,10 @@ from keras import ops
 import dselectk_keras as dk
 
 # As in pyproject.toml; `pytest.warns` forgets from which module they come.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+pytestmark = [
+    pytest.mark.backend_independent,
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
+]
 
 CASES = [
     Case("chosen", partial(dk.ChosenGate, initial_choices=[3, 1]), looks=(None,)),
@@ -28,6 +31,7 @@ def chosen(choices, num_experts, shares=None, **settings):
     return built(gate, num_experts, weights=None if shares is None else [shares])
 
 
+@pytest.mark.every_backend
 def test_the_shares_go_to_the_choices_of_each_gate_or_of_all():
     gate = chosen([[2, 0], [1, 1]], 3, np.log([[1.0, 3.0], [1.0, 4.0]]), num_gates=2)
     assert_close(gate.expert_weights(), [[0.75, 0, 0.25], [0, 1, 0]], atol=1e-6)
@@ -46,6 +50,7 @@ def test_a_choice_without_an_expert_loses_its_share():
     assert_close(numpy(mixed)[0, :, 0], [2.0, 2.5], rtol=1e-6)
 
 
+@pytest.mark.every_backend
 def test_the_shares_train():
     gate = chosen([2, 0], 3)
     upstream = ops.convert_to_tensor(np.array([1.0, 0.0, 3.0], "float32"))
@@ -56,6 +61,7 @@ def test_the_shares_train():
     assert_close(found, [0.5, -0.5], atol=1e-6)
 
 
+@pytest.mark.every_backend
 def test_drawn_experts_never_change_unless_the_global_seed_does():
     # Results depend on them.
     gate = built(dk.ChosenGate(2, num_gates=4, seed=1))
@@ -72,6 +78,7 @@ def test_drawn_experts_never_change_unless_the_global_seed_does():
     assert drawn(5) == drawn(5)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_each_expert_is_drawn_as_often_as_any_other(k):
     weights = numpy(built(dk.ChosenGate(k, num_gates=2000, seed=0)).expert_weights())
@@ -106,6 +113,7 @@ def assert_selects_what_it_weighs(gate):
     assert_close(copy.expert_weights(), gate.expert_weights(), atol=1e-6)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("num_experts", [4, 5])
 @pytest.mark.parametrize("unreachable", [1.0, "assign"])
 def test_dselect_k_says_what_it_has_selected(num_experts, unreachable):
@@ -132,6 +140,7 @@ def test_other_gates_say_what_they_keep():
         assert_selects_what_it_weighs(spread(built(gate)))
 
 
+@pytest.mark.every_backend
 def test_it_reloads(tmp_path):
     gate = dk.ChosenGate(initial_choices=[1, 0], kept=[4, 7, 9], num_before=10)
     model = model_of(gate, 3, 2)
@@ -141,6 +150,7 @@ def test_it_reloads(tmp_path):
     assert again.layers[-1].get_config() == gate.get_config()
 
 
+@pytest.mark.every_backend
 def test_a_part_of_a_routing_mixes_some_of_the_experts():
     routing = chosen([[2, 0], [1, 1]], 4, num_gates=2).route()
     experts = [ops.convert_to_tensor(x) for x in numbers((4, 3, 2))]

@@ -88,6 +88,7 @@ def test_blocks_are_of_the_experts_that_need_them():
     assert found == {(0, 2): 0, (1, 0): 1, (2, 2): 2, (3, 2): 3, (4, 2): 4}
 
 
+@pytest.mark.backend_independent
 def test_there_are_blocks_for_every_load():
     rng = np.random.default_rng(0)
     for rows in (0.1, 2, 9, 50):
@@ -107,6 +108,7 @@ def test_there_are_blocks_for_every_load():
             assert_equal(owners[made], numpy(choices.experts)[made])
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("count", "n", "chosen", "rows", "wanted"),
     [
@@ -126,6 +128,7 @@ def test_the_best_blocks(count, n, chosen, rows, wanted):
     assert tuple(int(each) for each in blocks_for(count, n, chosen, rows)) == wanted
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("count", "n", "chosen", "factor", "wanted"),
     [

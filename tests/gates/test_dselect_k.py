@@ -157,6 +157,7 @@ def test_one_expert_gets_all(per_example):
     assert gate.losses == []
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(("k", "warns"), [(3, True), (2, False)])
 def test_more_selectors_than_experts_are_a_warning(k, warns):
     # The release allows them, and so do its recorded cases.
@@ -233,6 +234,7 @@ def test_codes_get_their_owners_without_a_product_whose_factors_a_gpu_rounds():
     assert "dot_general" not in program
 
 
+@pytest.mark.backend_independent
 def test_every_code_belongs_to_one_expert_and_experts_keep_their_own():
     def owners(num_experts, codes, **settings):
         z = np.where(binary_codes(codes), 9.0, -9.0)[:, None]
@@ -322,6 +324,7 @@ def test_an_entropy_schedule_sees_one_at_the_first_training_call():
     assert_close(found, np.multiply([1, 2, 3], found[0]), rtol=1e-5)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("num_gates", [None, 3])
 @pytest.mark.parametrize("per_example", [False, True])
 def test_report_has_a_number_for_every_selector(num_gates, per_example):
@@ -339,6 +342,7 @@ def test_report_tells_binary_selectors_and_their_reachable_mass():
     assert_equal(found, {"binary": [1, 1, 0], "reachable": [1, 0, 0.5]})
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("entropy_reg", [None, 0.1])
 @pytest.mark.parametrize("per_example", [False, True])
 @pytest.mark.parametrize("calls", [[], [np.float32(7.0)]], ids=["uncounted", "counted"])
@@ -353,6 +357,7 @@ def test_set_weights_takes_the_list_of_the_release(per_example, entropy_reg, cal
     assert step.dtype == keras.backend.standardize_dtype("int")
 
 
+@pytest.mark.backend_independent
 def test_a_gate_that_has_decided_is_soft_with_the_list_of_the_release():
     gate, new = built(4, 2), built(4, 2)
     gate.assign_expert_weights([0.5, 0.5, 0.0, 0.0])
@@ -388,6 +393,7 @@ test_a_list_of_another_length_is_refused = refusals(
 )
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("num_experts", "num_used"),
     [(2, 2), *((n, used) for n in (4, 5, 9) for used in (1, 2, 3, 4))],
@@ -402,6 +408,7 @@ def test_a_gate_can_have_any_sparse_weights(num_used, num_experts, gamma):
         assert numpy(gate.report()["selectors"]["binary"]).all()
 
 
+@pytest.mark.backend_independent
 def test_gates_can_have_different_numbers_of_experts():
     weights = np.stack([sparse_weights(6, used, seed=used) for used in (1, 2, 3)])
     gate = built(6, num_nonzeros=3, num_gates=3)

@@ -28,6 +28,7 @@ class HeatedGate(Gate):
         return Routing(ops.softmax(self._logits(inputs.routing_inputs) / temperature))
 
 
+@pytest.mark.backend_independent
 def test_a_schedule_of_a_gate_of_ones_own_is_read_back(tmp_path):
     x = keras.Input((3,))
     gate = HeatedGate(Ramp(1.0, 0.1, end=10), name="gate")
@@ -44,6 +45,7 @@ def test_a_schedule_of_a_gate_of_ones_own_is_read_back(tmp_path):
     assert HeatedGate.from_config({"temperature": 0.5}).temperature == 0.5
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("shapes", [(5,), ({"a": 3},), ((None, 4), 3)])
 def test_what_is_no_shape_is_refused_by_name(shapes):
     name = "routing_inputs_shape" if len(shapes) > 1 else "experts_shape"
@@ -62,6 +64,7 @@ class Own(HeatedGate):
         return self.change(super().compute_weights(inputs, training, step))
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("features", [None, 3])
 @pytest.mark.parametrize(
     ("change", "received"),
@@ -89,6 +92,7 @@ def test_negative_weights_are_refused_where_a_user_reads_them():
         gate.expert_weights()
 
 
+@pytest.mark.backend_independent
 def test_experts_in_the_place_of_routing_inputs_are_refused():
     x, experts = numbers((5, 3)), numbers((5, 4, 2))
     for second in (experts, [experts[:, i] for i in range(4)]):

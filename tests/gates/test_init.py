@@ -5,6 +5,8 @@ from helpers import refusals
 
 from dselectk_keras import gates
 
+pytestmark = pytest.mark.backend_independent
+
 
 @pytest.mark.parametrize("name", gates.GATES)
 def test_get_makes_a_gate_by_its_name(name):

@@ -7,6 +7,8 @@ from helpers import numpy, refusals
 from dselectk_keras import SoftmaxGate
 from dselectk_keras.gates.inputs import as_arguments, count_experts, count_features
 
+pytestmark = pytest.mark.backend_independent
+
 
 @pytest.mark.parametrize(
     ("given", "arguments"),
@@ -53,6 +55,7 @@ def test_scalar_experts_are_a_list_or_have_an_axis():
     assert numpy(gate(stacked)).tolist() == [[2.0]] * 8
 
 
+@pytest.mark.every_backend
 def test_experts_are_those_of_axis_1_or_of_a_list():
     shapes = [(None, 4, 2), [(None, 2), (None, 2), (None, 2)], (8, 1)]
     assert [*map(count_experts, shapes)] == [4, 3, 1]

@@ -421,6 +421,7 @@ def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
 UNTRAINED = "does not train the router of a `TopKGate` with num_nonzeros=1: .*Switch"
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     "settings",
     [
@@ -443,6 +444,7 @@ def test_a_gate_of_one_expert_warns_that_no_loss_trains_its_router(settings):
             top_k(1, **settings)
 
 
+@pytest.mark.backend_independent
 def test_the_warning_comes_once_from_each_layer_with_the_gate():
     banks, x = [dk.DenseExperts(3, [DIM]) for _ in range(4)], numbers((2, DIM))
     for layer in (
@@ -459,6 +461,7 @@ def test_the_warning_comes_once_from_each_layer_with_the_gate():
             layer(x, training=True)
 
 
+@pytest.mark.backend_independent
 def test_a_gate_does_not_warn_whose_router_learns_or_is_not_to_learn():
     frozen = dk.TopKGate(1)
     frozen.trainable = False

@@ -153,6 +153,7 @@ def test_a_task_does_not_reach_the_experts_and_gates_of_others():
     assert reached(2) == ([True] * 4, True, [False, False], True)
 
 
+@pytest.mark.backend_independent
 def test_penalties_of_both_gates_are_added_once_in_training():
     layer = cgc(lambda: DSelectKGate(2, entropy_reg=0.1), shared=True)
     layer(X)
@@ -162,6 +163,7 @@ def test_penalties_of_both_gates_are_added_once_in_training():
     assert int(layer.gate.step) == 1
 
 
+@pytest.mark.backend_independent
 def test_expert_weights_are_those_of_the_gates():
     assert filled(cgc(), X).expert_weights().shape == (2, 5)
     below = filled(cgc(per_example=True), X)
@@ -202,6 +204,7 @@ def test_levels_of_convolutions_and_of_sequences_of_any_length():
     assert model.predict(numbers((4, 5, 1)), verbose=0).shape == (4, 3, 5, 4)
 
 
+@pytest.mark.backend_independent
 def test_fixed_seeds_do_not_make_shared_and_own_experts_equal():
     seeded = keras.initializers.RandomNormal(seed=3)
     template = layers.Dense(4, kernel_initializer=seeded)

@@ -25,6 +25,8 @@ from dselectk_keras import (
 from dselectk_keras._keras import mask_of
 from dselectk_keras.baselines import AttentiveGate, AttentiveMoE
 
+pytestmark = pytest.mark.backend_independent
+
 
 @pytest.mark.parametrize("shape", [5, None, (), "abc", (None, 0), [(None, 3)]])
 def test_what_is_no_shape_is_refused_by_name(shape):
@@ -94,6 +96,7 @@ class Looks(keras.Layer):
         return during
 
 
+@pytest.mark.every_backend
 def test_weights_are_those_of_inference_also_in_a_training_call():
     layer = MoE(DenseExperts(2, [4]), SoftmaxGate(), True, Told())
     x = numbers((3, 2))
@@ -126,6 +129,7 @@ def test_a_gate_whose_regularizer_would_have_no_effect_is_refused():
             layer(numbers((3, 2)))
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize(
     ("layer", "passes"),
     [
@@ -151,6 +155,7 @@ def test_a_mask_is_passed_on_where_the_outputs_have_its_axes(layer, passes):
     assert layer.compute_mask(masked) is None
 
 
+@pytest.mark.every_backend
 @pytest.mark.backends("torch", reason="Others count once.")
 @pytest.mark.parametrize("gate", [DSelectKGate(2), TopKGate(2, noise=True, seed=0)])
 def test_a_gate_in_a_rematerialized_layer_counts_and_draws_once(gate):
@@ -171,6 +176,7 @@ def test_a_gate_in_a_rematerialized_layer_counts_and_draws_once(gate):
     assert any("leaves out layers with gates" in str(each.message) for each in caught)
 
 
+@pytest.mark.every_backend
 @pytest.mark.backends("torch", reason="Others count once.")
 @pytest.mark.filterwarnings("ignore:On torch, a `keras.RematScope` leaves out")
 def test_a_model_that_is_rematerialized_with_its_gates_cannot_be_trained():
@@ -209,6 +215,7 @@ class Cell(keras.layers.Layer):
         return state, [state]
 
 
+@pytest.mark.every_backend
 @pytest.mark.traced
 def test_a_gate_in_an_unrolled_rnn_adds_its_penalties_at_every_time_step():
     gate = TopKGate(2, z_reg=0.5, kernel_initializer="zeros")

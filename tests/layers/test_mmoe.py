@@ -39,6 +39,7 @@ def test_outputs_are_a_list_a_dict_or_one_tensor():
     assert layer.get_config()["tasks"] == ["b", "a"]
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.uint8, np.array])
 def test_a_number_of_tasks_of_numpy_is_a_number(kind):
     layer = mmoe(kind(2))
@@ -76,6 +77,7 @@ def test_each_task_has_a_gate_of_its_own():
     assert np.abs(gradients[-1][1]).max() > 0
 
 
+@pytest.mark.backend_independent
 def test_expert_weights_are_those_of_the_gates_which_may_be_one_for_all():
     layer = mmoe(3, num_gates=1)
     assert_equal(layer(X), [numpy(MoE(layer.experts, layer.gate)(X))[:, 0]] * 3)

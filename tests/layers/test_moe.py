@@ -109,6 +109,7 @@ def test_the_penalties_of_the_gate_are_losses_in_training_only():
     assert_close(moe.losses[0], moe.gate.report()["penalties"]["entropy"], rtol=1e-6)
 
 
+@pytest.mark.backend_independent
 def test_training_is_passed_on_to_the_experts_of_a_list():
     moe = dk.MoE([layers.Dropout(0.9), layers.Dropout(0.9)], dk.SoftmaxGate())
     assert isinstance(moe.experts, dk.Experts)
@@ -145,6 +146,7 @@ def test_works_inside_a_subclassed_model():
     assert int(model.moe.gate.step) == 2
 
 
+@pytest.mark.backend_independent
 def test_an_error_in_a_call_says_nothing_of_keras_own_methods():
     moe = dk.MoE([layers.Dense(2), layers.Dense(3)], dk.SoftmaxGate())
     with pytest.raises(ValueError, match="have the same output shape") as error:
@@ -218,6 +220,7 @@ def test_shares_side_by_side_stay_frozen_when_the_model_is_not(tmp_path):
     assert len(again.trainable_variables) == number
 
 
+@pytest.mark.backend_independent
 def test_a_layer_with_experts_side_by_side_leaves_a_gate_that_it_is_given():
     gate = dk.ChosenGate(initial_choices=[0, 1], name="mine")
     layer = dk.MoE(dk.DenseExperts(4, [2]), gate, side_by_side=True)

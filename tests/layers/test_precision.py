@@ -10,7 +10,7 @@ from keras import ops
 import dselectk_keras as dk
 
 X, TOKENS = numbers((4, 3)), numbers((4, 3, 3))
-POLICIES = ("mixed_float16", "mixed_bfloat16", "float16", "bfloat16")
+POLICIES = ("mixed_bfloat16", "float16")
 
 
 def bank(policy, n=4, **settings):

@@ -111,6 +111,7 @@ def test_in_the_same_process_with_the_counts_of_calls(saved):
     assert calls == int(loaded.get_layer("dselect_k_dense_static").gate.step) == 1
 
 
+@pytest.mark.backend_independent
 def test_a_file_with_too_many_experts_is_refused_before_memory_is_taken(tmp_path):
     whole, altered = tmp_path / "whole.keras", tmp_path / "altered.keras"
     model_of(dk.DenseExperts(3, [2]), 3).save(whole)

@@ -412,6 +412,7 @@ def test_the_recorder_has_means_over_tokens_without_padding():
     assert record["binary"].shape == (2, 1, 2)
 
 
+@pytest.mark.backend_independent
 def test_metrics_count_tokens_without_padding():
     weights = np.abs(numbers((BATCH, LENGTH, N)))
     weights /= weights.sum(-1, keepdims=True)
@@ -428,6 +429,7 @@ def test_metrics_count_tokens_without_padding():
         assert masked != pytest.approx(float(metric(*inputs, ~MASK)))
 
 
+@pytest.mark.backend_independent
 @pytest.mark.traced
 def test_gates_of_tokens_decide_at_half_of_the_training():
     model = language_model(dk.DSelectKGate(1, reduction="mean"), dispatch=True)

@@ -16,6 +16,8 @@ import dselectk_keras as dk
 from dselectk_keras.gates import GATES, Gate
 from dselectk_keras.models import ARCHITECTURES
 
+pytestmark = pytest.mark.backend_independent
+
 X, Y = numbers((4, 3)), numbers((4, 2), seed=1)
 TASKS = [dk.Task("a", tower=(4,)), dk.Task("b", tower=(4,))]
 
@@ -41,6 +43,7 @@ def assert_all_train(model, y):
     assert all(changed(model.trainable_variables, partial(model.fit, X, y, verbose=0)))
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture_trains_and_reloads(architecture, tmp_path):
     model = make(architecture, gate=dk.DSelectKGate(2, entropy_reg=0.1))
@@ -52,7 +55,6 @@ def test_every_architecture_trains_and_reloads(architecture, tmp_path):
 
 
 # JAX compiles each of them above, and torch has no graph.
-@pytest.mark.backend_independent
 @pytest.mark.traced
 def test_all_architectures_train_in_one_graph():
     # One graph takes less time to trace and compile than ten.
@@ -178,7 +180,6 @@ def test_cgc_without_task_experts_is_mmoe_and_ple_of_one_level_is_cgc():
     assert_equal(by_task(ple), by_task(cgc))
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("per_example", [False, True], ids=["static", "per_example"])
 def test_every_level_of_ple_has_experts_and_gates_of_its_own(per_example):
     settings = {"levels": 3, "num_task_experts": 2, "per_example": per_example}
@@ -204,6 +205,7 @@ def test_levels_of_ple_take_inputs_of_several_sizes():
     assert [bank.experts[0].input_shape for bank in found] == [(None, 3), (None, 2)]
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture_works_in_mixed_precision(architecture):
     with dtype_policy("mixed_float16"):
@@ -224,14 +226,12 @@ def test_experts_may_be_of_any_kind_and_are_flattened_for_the_towers(architectur
     assert model.get_layer("towers_a_b").weights[0].shape == (2, 4 * 2, 4)
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_an_architecture_has_no_option_for_is_refused(architecture):
     with pytest.raises(TypeError, match="unexpected keyword argument 'share'"):
         make(architecture, share=0.5)
 
 
-@pytest.mark.backend_independent
 def test_layers_carry_the_names_of_the_tasks():
     tasks = [dk.Task("click"), dk.Task("is paid?", "binary"), dk.Task("like")]
     tasks += [dk.Task("is_paid", "multiclass", 3), dk.Task("点击", tower=(2,))]
@@ -320,7 +320,6 @@ def test_gates_may_look_at_pooled_tokens_or_what_an_encoder_gives():
     assert np.isfinite(numpy(model(X)["a"])).all()
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("name", sorted({*GATES} - {"tag", "hash", "attentive"}))
 def test_gates_may_be_names_and_experts_a_number(name):
     model = dk.build_multitask_model(
@@ -331,7 +330,6 @@ def test_gates_may_be_names_and_experts_a_number(name):
     assert layer.experts.num_experts == 5
 
 
-@pytest.mark.backend_independent
 def test_tasks_may_be_a_number_and_have_any_name():
     assert sorted(make(tasks=["x", "y"])(X)) == ["x", "y"]
     assert sorted(make(tasks=2)(X)) == ["task_0", "task_1"]
@@ -340,7 +338,6 @@ def test_tasks_may_be_a_number_and_have_any_name():
     assert {"Likes & shares_loss", "né/2_loss"} <= set(log)
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", ["omoe", "mmoe", "cgc", "ple", "smear"])
 def test_every_gate_is_static_unless_asked(architecture):
     def gates(**settings):
@@ -352,6 +349,7 @@ def test_every_gate_is_static_unless_asked(architecture):
         assert gates(gate=gate, per_example=True) == {True}
 
 
+@pytest.mark.every_backend
 def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
     model = make(tasks=128)
     assert model.get_layer("mmoe").gate.num_gates == 128
@@ -360,7 +358,6 @@ def test_many_tasks_are_one_bank_of_towers_and_one_layer_of_gates():
     assert len([name for name in log if name.endswith("_loss")]) == 129
 
 
-@pytest.mark.backend_independent
 def test_a_loss_or_a_metric_may_be_a_class_of_keras():
     task = dk.Task("a", "binary", loss=BinaryCrossentropy, metrics=(AUC,))
     model = make(tasks=[task, "b"])
@@ -368,7 +365,6 @@ def test_a_loss_or_a_metric_may_be_a_class_of_keras():
     assert any(name.startswith("a_auc") for name in found)
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("architecture", ["omoe", "smear"])
 def test_a_gate_is_copied_for_the_number_of_gates(architecture):
     gate = dk.SoftmaxGate()
@@ -407,6 +403,7 @@ def test_one_stacked_output_is_the_outputs_by_name_with_an_axis_for_classes(tmp_
     assert_close(numpy(stacked(X)).sum(axis=-1), 1.0, rtol=1e-5)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("stacked", [False, True])
 def test_several_groups_of_tasks_are_trained_with_floats_of_half_precision(stacked):
     with floatx("bfloat16"):

@@ -13,6 +13,8 @@ from keras import ops
 
 from dselectk_keras import DenseExperts, Task, build_multitask_model, check_labels
 
+pytestmark = pytest.mark.backend_independent
+
 BATCH = 6
 X = numbers((BATCH, 3))
 TASKS = (
@@ -112,6 +114,7 @@ def test_a_model_may_replace_features_that_are_not_finite():
     assert np.isfinite(log["loss"]).all()
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("is_missing", [ops.isnan, lambda x: x < -1e9])
 def test_infinity_is_refused_though_predictions_are_finite(is_missing):
     """One model replaces NaN alone, and the other neither."""
@@ -208,6 +211,7 @@ def test_arrays_of_unequal_lengths_are_refused(model, x, y, weight, text):
             method(x, y, sample_weight=weight, verbose=0)
 
 
+@pytest.mark.every_backend
 def test_a_task_without_any_label_is_not_trained_but_evaluated(model):
     y = {**Y, "like": np.full(BATCH, np.nan, "float32")}
     with pytest.raises(ValueError, match=r"'like' has no label to train.*6 missing"):

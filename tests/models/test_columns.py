@@ -14,6 +14,8 @@ from dselectk_keras import build_multitask_model
 from dselectk_keras.models.columns import _is_exact, as_inputs, as_labels
 from dselectk_keras.models.task import as_tasks
 
+pytestmark = pytest.mark.backend_independent
+
 FRAME = pd.DataFrame(
     {
         "age": pd.array([3, None, 5, 4], dtype="Int64"),
@@ -149,6 +151,7 @@ test_integers_that_would_become_others_are_refused = refusals(
 )
 
 
+@pytest.mark.every_backend
 def test_a_model_of_ids_gets_each_id_or_an_error():
     user = keras.Input((1,), dtype="int32", name="user")
     shown = ops.cast(user % 1000, "float32")
@@ -165,6 +168,7 @@ def test_a_model_of_ids_gets_each_id_or_an_error():
             call(*given, verbose=0)
 
 
+@pytest.mark.every_backend
 def test_a_table_trains_as_its_columns_do():
     y, results = FRAME[LABELS], []
     arrays = {name: FRAME[name].to_numpy("float32") for name in ("price", "count")}

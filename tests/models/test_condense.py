@@ -13,6 +13,8 @@ import dselectk_keras as dk
 from dselectk_keras._keras import all_layers
 from dselectk_keras.models import condense
 
+pytestmark = pytest.mark.backend_independent
+
 X, Y = numbers((16, 3)), numbers((16, 3), seed=1)
 # Three tasks use the experts 1, 4 and 6 of 8.
 WEIGHTS = np.zeros((3, 8), "float32")
@@ -49,6 +51,7 @@ def copies():
     return dk.Experts(model, 8)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("make", [dense_bank, copies])
 def test_outputs_are_the_same_with_the_experts_in_use_alone(make):
     model = decided(make())
@@ -61,6 +64,7 @@ def test_outputs_are_the_same_with_the_experts_in_use_alone(make):
     assert model.get_layer("mmoe").experts.num_experts == 8
 
 
+@pytest.mark.every_backend
 def test_training_goes_on_as_with_all_experts():
     whole = decided(optimizer=keras.optimizers.SGD(0.1))
     recorder = dk.GateRecorder(every=2)
@@ -76,6 +80,7 @@ def test_training_goes_on_as_with_all_experts():
     assert_close(found[-1], whole.get_layer("mmoe").gate.expert_weights(), atol=1e-5)
 
 
+@pytest.mark.every_backend
 def test_the_copy_is_compiled_alike_with_an_optimizer_that_begins_anew():
     model = decided(optimizer=keras.optimizers.Adam(0.25, use_ema=True))
     train(model, epochs=1)
@@ -168,6 +173,7 @@ def test_what_is_frozen_after_training_needs_no_new_optimizer(frozen):
     assert np.abs(outputs(small) - outputs(model)).max() > 1e-4
 
 
+@pytest.mark.every_backend
 def test_normalization_keeps_what_it_learned_from_data():
     normalization = layers.Normalization()
     normalization.adapt(5.0 + 3.0 * X)
@@ -301,6 +307,7 @@ def test_experts_that_others_read_are_kept():
             assert_close(found, expected, atol=1e-6)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("epochs", [0, 1])
 def test_a_condensed_model_is_condensed_again_and_reloads(tmp_path, epochs):
     small = condense(decided())
@@ -547,6 +554,7 @@ def test_experts_inside_of_other_layers_are_removed(make, data):
     assert_equal(numpy(model(X)), before)
 
 
+@pytest.mark.every_backend
 def test_a_step_forgets_the_gradients_of_the_step_before():
     """On torch, the layers around the new parts must know their parameters."""
     small = condense(with_block(False))

@@ -10,6 +10,8 @@ from models.test_condense import sharing, subclassed
 
 import dselectk_keras as dk
 
+pytestmark = pytest.mark.backend_independent
+
 N, DIM, BATCH = 4, 5, 6
 X = numbers((BATCH, DIM))
 GATES = {
@@ -55,6 +57,7 @@ def values(layer):
     return [numpy(weight) for weight in layer.weights]
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize(
     "make", [dk.SoftmaxGate, lambda: dk.TopKGate(2), lambda: dk.DSelectKGate(2)]
 )
@@ -89,7 +92,6 @@ def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
     assert_equal(teacher(X), outputs)
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("new", GATES)
 @pytest.mark.parametrize("old", ["softmax", "DSelect-k"])
 @pytest.mark.parametrize("per_example", [False, True], ids=["static", "x"])
@@ -132,6 +134,7 @@ def test_a_fixed_seed_differs_between_layers_as_the_teachers_does():
     )
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("k", [2, 3], ids=["equal logits", "other logits"])
 def test_what_is_not_trained_begins_anew(k):
     tasks = dk.build_multitask_model(DIM, 2, gate=dk.DSelectKGate(2, gamma=0.1))
@@ -145,7 +148,6 @@ def test_what_is_not_trained_begins_anew(k):
     assert_equal(new.non_trainable_variables, fresh.non_trainable_variables)
 
 
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("part", ["experts", "routing network"])
 def test_a_part_may_be_a_functional_model(part):
     network = model_of(layers.Dense(3), DIM)

@@ -10,6 +10,8 @@ from keras import ops
 from dselectk_keras import Task, build_multitask_model, check_labels
 from dselectk_keras.models.kinds import KINDS, Kind
 
+pytestmark = pytest.mark.backend_independent
+
 X = numbers((6, 3))
 CLASSES = np.array([0, 1, 2, 0, 1, 2.0])
 
@@ -90,6 +92,7 @@ def test_binary_labels_are_between_0_and_1_whatever_the_loss_is(loss):
         check_labels(model, X, CLASSES)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("loss", ["dice", "tversky"])
 def test_a_loss_of_a_whole_batch_is_refused(loss):
     model = build_multitask_model(3, [Task("a", "binary", loss=loss)])
@@ -111,6 +114,7 @@ class Count(Kind):
         return 0, np.inf
 
 
+@pytest.mark.every_backend
 def test_a_kind_of_your_own_says_what_differs(monkeypatch):
     monkeypatch.setitem(KINDS, "count", Count)
     task = Task("visits", "count", tower="sum")

@@ -188,6 +188,7 @@ def test_outputs_are_by_name_and_those_beside_them_are_predicted_too(model):
     assert_close(found["click"], 1.0 - numpy(model(X)["click"]), rtol=1e-5)
 
 
+@pytest.mark.backend_independent
 def test_losses_and_metrics_may_be_names_or_objects(tmp_path):
     smoothed = keras.losses.BinaryCrossentropy(label_smoothing=0.2)
     metrics = ("AUC", keras.metrics.Precision(name="exact"))
@@ -224,6 +225,7 @@ def test_losses_and_metrics_may_be_names_or_objects(tmp_path):
     assert_close({name: found[name] for name in expected}, expected, rtol=1e-4)
 
 
+@pytest.mark.backend_independent
 def test_training_reports_the_validation_as_well():
     model = make(gate=dk.DSelectKGate(2, entropy_reg=0.1))
     log = model.fit(X, Y, epochs=2, verbose=0, validation_data=(X, Y), batch_size=3)
@@ -266,6 +268,7 @@ def test_a_metric_of_several_numbers_is_refused_in_the_first_step(metric):
         make([task]).train_on_batch(X, y)
 
 
+@pytest.mark.backend_independent
 def test_a_metric_may_have_one_number_in_a_list():
     metrics = keras.metrics.F1Score(threshold=0.5), "R2Score"
     task = dk.Task("click", "binary", metrics=metrics)
@@ -322,6 +325,7 @@ def test_a_loss_given_to_compile_replaces_those_of_the_tasks():
     assert np.isfinite(model.fit(X, y, verbose=0).history["loss"]).all()
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize(
     ("y", "weights", "text"),
     [
@@ -403,6 +407,7 @@ BY_NAME = {
 }
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("form", BY_NAME)
 def test_labels_by_name_are_one_array_before_the_first_step(form, shapes_seen):
     array, logs = np.stack([*Y.values()], axis=1), []
@@ -416,6 +421,7 @@ def test_labels_by_name_are_one_array_before_the_first_step(form, shapes_seen):
     assert_equal(*logs)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("labels", ["by name", "array"])
 def test_weights_by_name_are_one_array_before_the_first_step(
@@ -439,6 +445,7 @@ def test_weights_by_name_are_one_array_before_the_first_step(
     assert_equal(logs[1], logs[2])
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("case", ["one hot", "large integers", "half precision"])
 def test_labels_stay_by_name_where_one_array_would_not_hold_them(case, shapes_seen):
     tasks, y, precision = KINDS, dict(Y), "float32"
@@ -550,6 +557,7 @@ def test_a_step_reports_the_sums_alone_and_penalties_are_in_the_loss():
     assert "color_loss" in model.get_metrics_result()
 
 
+@pytest.mark.backend_independent
 def test_callbacks_monitor_the_numbers_of_tasks():
     model, y = make([dk.Task("click", "binary", metrics="AUC")]), Y["click"]
     stop = keras.callbacks.EarlyStopping("val_click_AUC", mode="max", patience=0)
@@ -559,6 +567,7 @@ def test_callbacks_monitor_the_numbers_of_tasks():
     assert len(model.fit(X, y, validation_data=(X, y), **settings).history["loss"]) == 2
 
 
+@pytest.mark.backend_independent
 def test_a_metric_by_name_is_the_keras_metric():
     regression = ("mse", "MeanAbsoluteError", "CosineSimilarity")
     classes = ("sparse_top_k_categorical_accuracy", "SparseCategoricalCrossentropy")
@@ -659,6 +668,7 @@ def test_a_class_that_the_loss_ignores_is_a_missing_label():
         assert found == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.traced
 def test_class_weights_of_one_task_are_sample_weights():
     model, y = make(KINDS[1:2]), Y["click"]
@@ -709,6 +719,7 @@ def test_a_model_without_tasks_says_how_to_copy_one_with_tasks(tmp_path):
     assert type(model).from_config(model.get_config()).tasks == model.tasks
 
 
+@pytest.mark.backend_independent
 def test_layers_may_have_metrics_of_their_own():
     measured = layers.Dense(3)
     measured.size = keras.metrics.Mean("size")
@@ -802,6 +813,7 @@ test_what_cannot_be_is_refused = refusals(
 )
 
 
+@pytest.mark.backend_independent
 def test_an_unknown_argument_is_refused():
     inputs = keras.Input((3,))
     with pytest.raises(TypeError, match="argument 'label_averge'"):

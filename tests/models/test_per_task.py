@@ -12,6 +12,8 @@ from models.test_condense import WEIGHTS, subclassed
 
 import dselectk_keras as dk
 
+pytestmark = pytest.mark.backend_independent
+
 X = numbers((5, 3))
 TASKS = [dk.Task("a", tower=(4,)), dk.Task("b", "binary"), dk.Task("c", tower=(4,))]
 
@@ -25,6 +27,7 @@ def decided(tasks=TASKS, architecture="mmoe", gate=None):
     return model
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize(("name", "num_experts"), [("a", 2), ("b", 1), ("c", 2)])
 def test_a_task_alone_gives_what_it_gave(name, num_experts):
     model = decided()
@@ -51,6 +54,7 @@ def test_towers_that_sum_and_one_gate_for_all_or_experts_side_by_side():
     assert small.get_layer("mmoe").experts.num_experts == 2
 
 
+@pytest.mark.every_backend
 def test_a_task_alone_reloads_has_its_name_and_can_be_taken_out_again(tmp_path):
     small = dk.per_task(decided(), "b")
     small.compile("sgd")
@@ -169,6 +173,7 @@ def test_a_model_of_own_layers_is_taken_apart(tasks):
     assert sorted(sizes.values()) == [1, 2]
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("name", ["mask", "inputs_mask"])
 def test_a_mask_that_is_an_argument_stays_one(name):
     inputs = keras.Input((4, 3)), keras.Input((4,), dtype="bool")
@@ -306,6 +311,7 @@ def test_a_model_by_hand_gives_a_model_of_one_task(per_example, layer):
         assert sum(sizes) == 3 + (4 * 8 + 3 * 4 if per_example else 8 + 1)
 
 
+@pytest.mark.every_backend
 def test_tokens_have_their_rows_on_the_axis_after_them():
     model = by_hand(True, "MoE", keras.Input((5, 3)))
     x = numbers((2, 5, 3))

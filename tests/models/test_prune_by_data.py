@@ -12,6 +12,8 @@ import dselectk_keras as dk
 from dselectk_keras.gates.record import recording
 from dselectk_keras.models import condense
 
+pytestmark = pytest.mark.backend_independent
+
 X = numbers((40, 3))
 
 
@@ -37,6 +39,7 @@ def without(model, kept, num_gates=3):
     return model
 
 
+@pytest.mark.every_backend
 def test_the_experts_of_the_largest_saliency_stay(capsys):
     # Of the gate: experts 0 and 1 by halves, and 1 and 2 by three quarters and one.
     kernel = [[0.0, 0.0, -99.0], [-99.0, np.log(3.0), 0.0]]
@@ -93,6 +96,7 @@ def test_the_gates_choose_among_the_experts_that_are_left(make, bank, tmp_path):
     assert_equal(numpy(reloaded(small, tmp_path)(X)), numpy(small(X)))
 
 
+@pytest.mark.every_backend
 def test_the_copy_trains_on_and_the_model_stays():
     model = mixture()
     model.compile("sgd", "mse")
@@ -285,6 +289,7 @@ test_what_cannot_be_pruned_is_refused = refusals(
 )
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("dispatch", [True, False])
 def test_padding_and_its_content_change_nothing(dispatch):
     inputs, mask = keras.Input((5, 3)), keras.Input((5,), dtype="bool")

@@ -2,10 +2,13 @@
 
 import keras
 import numpy as np
+import pytest
 from helpers import refusals
 
 from dselectk_keras import Task
 from dselectk_keras.models.task import as_tasks, group_tasks
+
+pytestmark = pytest.mark.backend_independent
 
 
 def test_each_kind_has_an_output_and_a_loss():

@@ -225,6 +225,7 @@ def test_copies_of_replicate_train_as_alone(weighting):
     assert weights[1] == pytest.approx(alone.task_weights, rel=1e-4)
 
 
+@pytest.mark.backend_independent
 @pytest.mark.parametrize("weighting", WEIGHTINGS)
 def test_a_copy_has_the_weight_of_each_task(weighting):
     # Tasks that share a loss are a group. In a copy each has a loss of its own.

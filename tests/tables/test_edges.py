@@ -7,6 +7,8 @@ from checks import assert_close
 from dselectk_keras.tables.edges import find_edges, standardized_labels
 from dselectk_keras.tables.targets import Target
 
+pytestmark = pytest.mark.backend_independent
+
 rng = np.random.default_rng(0)
 X = rng.uniform(-1, 1, 600)
 

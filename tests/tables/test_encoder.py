@@ -12,6 +12,8 @@ from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.tables import TableEncoder, table_encoder
 from dselectk_keras.tables.encoder import hash_strings
 
+pytestmark = pytest.mark.backend_independent
+
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
@@ -25,6 +27,7 @@ def encode(frame, columns, kinds):
     return features(keras.Model(inputs, layer(inputs)), frame)
 
 
+@pytest.mark.every_backend
 def test_numbers_are_standardized_with_flags_only_for_gaps():
     frame = pd.DataFrame({"x": [1.0, 3.0, np.nan], "flag": [True, False, False]})
     encoder = table_encoder(frame, bins="none")
@@ -39,6 +42,7 @@ def test_numbers_are_standardized_with_flags_only_for_gaps():
     assert_close(features(encoder, new), wanted, atol=1e-6)
 
 
+@pytest.mark.every_backend
 def test_bins_by_hand():
     column = {"name": "x", "mean": 0, "deviation": 1, "offset": 0, "has_gaps": False}
     column |= {"edges": [0.0, 2.0, 3.0], "one_hot": True}
@@ -101,6 +105,7 @@ def test_what_does_not_differ_is_left_out(capsys):
     assert [line[:12] for line in lines] == [f"Left out: {name}," for name in "bcde"]
 
 
+@pytest.mark.every_backend
 def test_strings_are_one_hot_with_slots_for_gaps_and_for_rare_ones():
     values = ["b", None, "a", "b", "rare"] * 1 + ["a", "b"] * 10
     encoder = table_encoder(pd.DataFrame({"s": values}))
@@ -122,6 +127,7 @@ def test_many_strings_have_an_embedding(tmp_path):
     assert_equal(features(reloaded(encoder, tmp_path), frame[:70]), found)
 
 
+@pytest.mark.every_backend
 @pytest.mark.parametrize("hashed", [None, {"items": 50}])
 def test_a_list_has_the_mean_of_the_embeddings_of_its_last_items(hashed):
     frame = pd.DataFrame({"items": [["a", "b"], ["c"], None, []]})
@@ -142,6 +148,7 @@ def test_ids_are_hashed_into_so_many_embeddings():
     assert len(np.unique(found, axis=0)) == 7
 
 
+@pytest.mark.every_backend
 def test_a_hash_is_the_same_everywhere():
     # Of a sum of products of bytes and factors, computed with Python's integers.
     from dselectk_keras.tables.encoder import hash_factors
@@ -166,6 +173,7 @@ def test_other_rows_change_nothing():
     assert encoder.layers[-1].get_config() == again.layers[-1].get_config()
 
 
+@pytest.mark.every_backend
 @pytest.mark.traced
 def test_a_model_of_a_table_is_trained_saved_and_served(tmp_path):
     rng = np.random.default_rng(0)

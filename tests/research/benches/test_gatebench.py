@@ -33,7 +33,7 @@ from research.benches.gate_comparison import (
 from research.benches.gate_comparison.apart import build_apart
 from research.benches.gate_comparison.statistics import ratio
 from research.benches.pruned_bottom import build_pruned_bottom, prune
-from research.engine import Job
+from research.engine import Job, pages
 from research.engine.experiment import TRIAL_SEED
 
 COMMITTED = pathlib.Path(__file__).parents[3] / "docs" / "gatebench"
@@ -779,7 +779,7 @@ def test_the_page_of_an_own_gate_has_the_problems_of_the_command(
     monkeypatch.setattr(page, "text", lambda rows, *_: str(shown.append(rows)))
     for name in ("draw", "draw_costs"):
         monkeypatch.setattr(page, name, lambda _: None)
-    monkeypatch.setattr(page.style, "save_figure", lambda *_, **__: None)
+    monkeypatch.setattr(pages, "save_figure", lambda *_, **__: None)
     given = ["--module", own_file("own_fixed"), "--out", str(tmp_path), "--draws", "1"]
     given += ["--backend", keras.backend.backend(), "--problems"]
     # Between the two commands, the gate may have been changed.
@@ -917,7 +917,6 @@ def test_targets_that_are_texts_become_questions():
         (["--mine", "FILE", "--draws", "0"], "must be a positive integer, received 0"),
         (["--mine", "FILE", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
         (["--targets", "b"], "--targets is for --mine"),
-        (["--per-example"], "--per-example is for --mine"),
         (
             ["--mine", "FILE", "--per-example", "--epochs=3"],
             "--epochs is not for --per",

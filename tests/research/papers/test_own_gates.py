@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import keras
 import pytest
 
 from dselectk_keras import TopKGate
@@ -51,8 +50,6 @@ def test_gates_of_ones_own_have_arms_beside_the_others(name, arms):
 
 @pytest.mark.parametrize("name", REPORTED)
 def test_gates_of_ones_own_are_trained_and_reported(name):
-    if keras.backend.backend() != "torch":
-        pytest.skip("The others take minutes to compile them.")
     experiment = with_gates(name, mine=mine)
     for arm in set(experiment.arms) - set(with_gates(name).arms):
         settings = {key: tried[0] for key, tried in experiment.space(arm).items()}
