@@ -177,13 +177,16 @@ def check_indices(name: str, values: Any, size: int) -> list[int]:
 
 def check_integers(name: str, values: Any, minimum: int, maximum: int) -> list:
     """List integers, or lists of them, from an array, or raise an error."""
-    array = np.array(values, dtype=object)
-    found = [check_count(name, value, minimum, maximum) for value in array.flat]
-    if not array.ndim or not found:
+    array = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+    if not (array.ndim and array.size):
         raise ValueError(
             f"`{name}` must hold one integer or more. Received: {name}={values!r}."
         )
-    return np.reshape(found, array.shape).tolist()
+    # Of an array of integers, the least and the largest tell.
+    ends = array.dtype.kind in "iu"
+    for value in (array.min(), array.max()) if ends else array.flat:
+        check_count(name, value, minimum, maximum)
+    return array.tolist()
 
 
 def convert(name: str, value: Any, function: Callable[[Any], Any]) -> Any:

@@ -141,7 +141,7 @@ print({task: float(np.abs(before[task] - after[task]).max()) for task in labels}
 #
 # Pass routing inputs as the second argument of a gate, and it is per-example: it
 # computes its weights from the routing inputs. By default the penalties of such a gate
-# are summed over the batch, as in the original release. `reduction="mean"` averages
+# are summed over the batch, as in the original code. `reduction="mean"` averages
 # them.
 
 # %%

@@ -215,8 +215,8 @@ table(known)
 # DSelect-k gate that found all of them. We reproduce the second result. Top-k does
 # better here than in the paper. The paper has 10,000 training examples and batches of
 # 256, and tunes the learning rate of Adam; this notebook has 5,000, batches of 250 and
-# one learning rate. The start of Top-k decides, and the paper does not say it: with
-# logits within $\pm 0.05$, as here, Top-k finds most experts, with Keras' default half.
+# one learning rate. The initial logits of Top-k matter, and the paper does not say
+# them: within $\pm 0.05$, as here, Top-k finds most experts, with Keras' default half.
 
 # %% [markdown]
 # ## Train the gate and the logistic unit

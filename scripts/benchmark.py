@@ -70,8 +70,6 @@ def parse(arguments):
     add(
         "--out", default="docs/results", type=pathlib.Path, help="folder of the results"
     )
-    # Commands of earlier results have it: they measured memory otherwise.
-    add("--no-memory", action="store_true", help=argparse.SUPPRESS)
     add("--part", nargs="+", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 

@@ -20,7 +20,8 @@ gates, it takes the committed results of the problems.
     python scripts/gatebench.py --mine TABLE.csv --targets price --per-example
 
 says whether gates that choose experts for each example are worth it on a table, or one
-expert is enough. It takes some minutes with JAX.
+expert is enough. It takes some minutes with JAX. Without --mine, --per-example trains
+all routers on problems of their own, with JAX.
 """
 
 import dataclasses
@@ -39,11 +40,14 @@ from common.command_line import (
     without_data_dir,
 )
 
+DRAWS_OF_ROUTERS = 4
+
 
 def main(arguments=None):
     """Parse, run, and say where the page is."""
     options, parser = parse(arguments)
     has_jax = importlib.util.find_spec("jax") is not None
+    routers = options.per_example and not options.mine
     trains = not (options.mine or options.pages_only or options.dry_run)
     if trains and not (has_jax or options.backend):
         sys.exit(
@@ -52,6 +56,8 @@ def main(arguments=None):
             'in a copy of the repository: pip install ".[jax]".'
         )
     choose_backend("jax" if has_jax and not options.backend else options.backend)
+    if routers:
+        return compare_routers(options)
     from research.benches.gate_comparison import mine, own, page
     from research.benches.gate_comparison.problems import PROBLEMS
 
@@ -82,6 +88,33 @@ def main(arguments=None):
         train(options, parser, names, gates, out)
     if not options.dry_run:
         print(f"Written to {page.write(out, names if gates else None)}.")
+    return 0
+
+
+def compare_routers(options):
+    """Run the routers on problems, and write their page, or say what it would cost."""
+    from research.benches.router_comparison import page
+    from research.benches.router_comparison.bench import Routers
+    from research.benches.router_comparison.problems import PROBLEMS
+    from research.engine import Results, reproduce
+    from research.engine.plan import cost
+
+    names, out = options.problems or list(PROBLEMS), options.out or "build/routers"
+    check_names("problem", names, PROBLEMS)
+    every = page.read(page.COMMITTED) if options.dry_run else {}
+    for place, name in enumerate(names, 1):
+        draws = options.draws or DRAWS_OF_ROUTERS
+        bench = Routers(problem=name, seeds=draws, data_dir=options.data_dir)
+        if options.dry_run:
+            committed = every.get(name, Results(bench, bench.preset))
+            done = Results(bench, bench.preset, out)
+            print(f"{name}: {cost(bench, committed, done)}")
+        elif not options.pages_only:
+            print(f"Problem {place} of {len(names)}: {name}", flush=True)
+            saved = {"preset": bench.preset, "folder": out, "command": options.command}
+            reproduce(bench, **saved, together=10**6, fresh=options.fresh)
+    if not options.dry_run:
+        print(f"Written to {page.write(out)}.")
     return 0
 
 
@@ -127,7 +160,8 @@ def parse(arguments):
     parser = make_parser(__doc__)
     add = parser.add_argument
     add("--problems", nargs="+", metavar="NAME", help="problems; all if omitted")
-    text = "number of draws of the data; if omitted, all of a problem and 3 of a table"
+    text = "number of draws of the data; if omitted, 3 of a table, 4 of a problem for "
+    text += "routers, all of another one"
     add("--draws", type=count, help=text)
     add("--epochs", type=count, help="number of epochs; as the problems if omitted")
     add("--data-dir", default=".", help="folder with the folders of the real data")
@@ -140,7 +174,7 @@ def parse(arguments):
     add_backend(parser)
     add("--targets", nargs="+", metavar="NAME", help="its columns that are targets")
     add("--encoding", default="utf-8", help="encoding of a text file, as latin-1")
-    text = "ask --mine about gates that choose per example: minutes with JAX"
+    text = "compare gates that choose experts for each example"
     add("--per-example", action="store_true", help=text)
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else arguments
@@ -148,10 +182,11 @@ def parse(arguments):
     if options.mine:
         refuse(parser, given, [*runs, "--pages-only"], "not for --mine.")
     else:
-        of_tables = ["--targets", "--per-example", "--encoding"]
+        of_tables = ["--targets", "--encoding"]
         refuse(parser, given, of_tables, "for --mine.")
     if options.per_example:
-        refuse(parser, given, ["--epochs", "--module"], "not for --per-example.")
+        not_used = ["--epochs", "--module"] + ["--backend"] * (not options.mine)
+        refuse(parser, given, not_used, "not for --per-example.")
     if options.pages_only:
         not_used = [*runs, "--draws", "--epochs", "--backend", "--module"]
         refuse(parser, given, not_used, "not for --pages-only, which trains nothing.")

@@ -116,7 +116,7 @@ def write_index(known, options, gates, label, root, site):
         complete = [results for results in listed if results.complete]
         introduction = "" if options.module else INTRODUCTION
         index = pages.index(complete, introduction, COVERAGE, ABSTRACTS)
-        (site / "index.md").write_text(index, encoding="utf-8")
+        pages.write(site / "index", index)
 
 
 def run(chosen, options, label, root, site, command):

@@ -59,7 +59,7 @@ def main(arguments=None):
         help="arguments of the data set, such as '{\"num_train\": 1000}'",
     )
     add_table(parser)
-    add("--quick", action="store_true", help="train one network on --table, not four")
+    add("--quick", action="store_true", help="train one network on --table once")
     add(
         "--compare",
         action="store_true",
@@ -206,9 +206,9 @@ def _run_table(options, arguments, parser: argparse.ArgumentParser):
         if has_gates:
             note_selection(run)
         else:
-            members: Any = {"members": 1} if quick else {}
+            few: Any = {"members": 1, "time_limit": 0} if quick else {}
             run = TableModel(
-                **members,
+                **few,
                 hashed=more["hashed"],
                 seed=options["seed"],
                 verbose=int(not quiet),

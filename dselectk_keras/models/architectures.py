@@ -85,7 +85,7 @@ def mmoe(
     """
     names = [task.name for task in tasks]
     # In half precision, the sums of the towers are more accurate.
-    sums = all(task.sums_features for task in tasks)
+    sums = all(task.tower == "sum" for task in tasks)
     sums = sums and experts.compute_dtype == "float32"
     settings = names, per_example, routing_network, dispatch, sums, side_by_side
     return mixtures_of(

@@ -280,10 +280,10 @@ def _check_shape(tasks, values, what, mend):
         )
     for task in tasks:
         shape = _shape(values[task.name] if isinstance(values, dict) else values)
-        # A column has no width of its own; in one array, each task has a column.
-        width = shape[1:] if isinstance(values, dict) and len(shape) > 1 else (1,)
+        # In one array, each task has a column; a column by name may have no width.
+        width = shape[1:] or (1,) if isinstance(values, dict) else (1,)
         widths = task.label_widths if what == "labels" else {1}
-        if width not in {(width,) for width in widths}:
+        if len(width) != 1 or width[0] not in widths:
             expected = [f"(batch, {width})" for width in sorted(widths)]
             expected = ["(batch,)", *expected] if 1 in widths else expected
             mend = f" {task.rules.mend}" if what == "labels" else ""

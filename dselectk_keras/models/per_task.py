@@ -240,13 +240,13 @@ def _prediction(model, name):
         item for item in group_tasks(model.tasks).items() if index in item[1]
     )
     place = indices.index(index)
-    names = [f"predict_{group}", *[f"towers_{group}"] * (not task.sums_features)]
+    names = [f"predict_{group}", *[f"towers_{group}"] * (task.tower != "sum")]
     if any(layer.name == "mmoe" for layer in model.layers):
         mixtures = flatten(_mixture(model, model.get_layer("mmoe"), name, stacked=True))
     else:
         first = next(x for x in calls_in(model) if x.operation.name == names[-1])
         mixtures = Take([place])(first.input_tensors[0])
-    if not task.sums_features:
+    if task.tower != "sum":
         towers = model.get_layer(f"towers_{group}").sliced([place])
         towers.name = f"towers_{label}"
         mixtures = towers(mixtures)

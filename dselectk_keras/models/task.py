@@ -1,6 +1,7 @@
 """The settings of a task."""
 
 import dataclasses
+import functools
 import inspect
 import re
 from collections.abc import Sequence
@@ -131,21 +132,16 @@ class Task:
         """Width of the output."""
         return self.num_classes or 1
 
-    @property
+    @functools.cached_property
     def rules(self) -> Kind:
         """What the kind of the task says of its output, labels, loss and metrics."""
         return KINDS[self.kind](self.num_outputs)
 
-    @property
+    @functools.cached_property
     def label_widths(self) -> set[int]:
         """The widths that labels may have."""
         functions = self.loss, *self.metrics
         return set.intersection(*map(self.rules.widths, functions))
-
-    @property
-    def sums_features(self) -> bool:
-        """True if the tower is the sum of the mixture's features."""
-        return self.tower == "sum"
 
     def get_config(self) -> dict:
         """The arguments of `__init__`, serialized."""
@@ -155,7 +151,9 @@ class Task:
             # Settings that the class leaves out.
             if not isinstance(each, str) and (known := settings(each)):
                 config["config"] = {**known, **config["config"]}
-        return {**vars(self), "loss": loss, "metrics": metrics}
+        names = (field.name for field in dataclasses.fields(self))
+        config = {name: getattr(self, name) for name in names}
+        return {**config, "loss": loss, "metrics": metrics}
 
     @classmethod
     def from_config(cls, config: dict) -> "Task":
@@ -173,7 +171,8 @@ def as_tasks(tasks: Any) -> tuple[Task, ...]:
     """
     if not isinstance(tasks, (list, tuple)):
         tasks = task_names(tasks)
-    found = tuple(_as_task(task) for task in tasks)
+    given = [Task(task) if isinstance(task, str) else task for task in tasks]
+    found = tuple(Task.from_config(t) if isinstance(t, dict) else t for t in given)
     if not all(isinstance(task, Task) for task in found):
         raise ValueError(
             "`tasks` must be a list of `Task` objects or names, or a number. "
@@ -181,12 +180,6 @@ def as_tasks(tasks: Any) -> tuple[Task, ...]:
         )
     task_names(found)  # They must be unique.
     return found
-
-
-def _as_task(task):
-    if isinstance(task, dict):
-        return Task.from_config(task)
-    return Task(task) if isinstance(task, str) else task
 
 
 def group_tasks(tasks: Sequence[Task]) -> dict[str, list[int]]:

@@ -26,6 +26,11 @@ class Take(keras.Operation):
 
     def call(self, x):
         """Take the slices of a tensor."""
+        first, last, steps = self.indices[0], self.indices[-1], np.diff(self.indices)
+        if (steps > 0).all() and (steps == steps[:1]).all():
+            # Without indices, which torch would copy to the device.
+            rows = slice(first, last + 1, int(steps[0]) if len(steps) else 1)
+            return x[(*[slice(None)] * self.axis, rows)]
         indices = ops.convert_to_tensor(self.indices, "int")
         return ops.take(x, indices, axis=self.axis)
 
@@ -78,7 +83,7 @@ def add_towers(
     for label, indices in groups.items():
         task = tasks[indices[0]]
         x = Take(indices)(mixtures) if len(groups) > 1 else mixtures
-        if not task.sums_features:
+        if task.tower != "sum":
             hidden: Any = task.tower
             towers = DenseExperts(
                 len(indices),
@@ -89,7 +94,7 @@ def add_towers(
             )
             x = (wrap(towers) if wrap else towers)(x)
         names = None if stacked else [tasks[index].name for index in indices]
-        form = task.rules.activation, task.sums_features, names
+        form = task.rules.activation, task.tower == "sum", names
         predictions.append(Predict(*form, name=f"predict_{label}")(x))
     if stacked:
         return _stack(predictions, np.concatenate([*groups.values()]))

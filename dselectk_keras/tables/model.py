@@ -1,6 +1,7 @@
 """One model for all targets of a table."""
 
 import dataclasses
+import functools
 import json
 import math
 import time
@@ -17,15 +18,28 @@ from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.towers import add_towers
 from dselectk_keras.tables.columns import import_pandas, plain_name
 from dselectk_keras.tables.encoder import table_encoder
-from dselectk_keras.tables.scores import predictions_of, scores_of
+from dselectk_keras.tables.scores import (
+    fit_scale,
+    predictions_of,
+    scaled,
+    scores_of,
+)
 from dselectk_keras.tables.targets import Target, find_targets
 
 # The file in the archive of a model that says what its targets mean.
 STATE = "table_model.json"
 # Each member holds out one of so many parts of the rows.
 FOLDS = 7
-# What a search tries in turn, from the best settings on.
-CHANGES = (
+SMALLEST = 1e-9  # Of a loss whose logarithm is taken.
+# What a search tries in turn, from the best settings on. The first one, a smooth
+# network, is for numbers with little noise.
+CHANGES: tuple[dict[str, Any], ...] = (
+    {
+        "units": (128, 128, 128),
+        "activation": "silu",
+        "dropout": 0.0,
+        "learning_rate": 0.005,
+    },
     {"dropout": 0.0},
     {"learning_rate": 0.005},
     {"bins": "both"},
@@ -44,36 +58,36 @@ class Settings:
 
     Args:
         units: Widths of the layers of a network.
+        activation: Their activation.
         dropout: The part of the units that a step leaves out.
         bins: How numbers are encoded (see `table_encoder`).
         learning_rate: That of AdamW in the first step. It falls to 0, along a cosine.
         weight_decay: That of AdamW.
-        batch_size: Rows per step. `None`: a power of two, by the number of rows.
         epochs: The most epochs. `None`: by the number of rows.
     """
 
     units: Sequence[int] = (128, 128)
+    activation: str = "relu"
     dropout: float = 0.1
     bins: str = "auto"
     learning_rate: float = 0.002
     weight_decay: float = 0.02
-    batch_size: int | None = None
     epochs: int | None = None
 
-    def for_rows(self, rows: int) -> "Settings":
-        """Set the size of the batch and the number of epochs."""
-        size = self.batch_size or 2 ** min(max(round(math.log2(rows / 100)), 4), 9)
-        epochs = self.epochs or min(max(5000 * size // rows, 20), 200)
-        return dataclasses.replace(self, batch_size=size, epochs=epochs)
+    def lengths(self, rows: int) -> tuple[int, int]:
+        """The number of rows per step, a power of two, and of epochs at most."""
+        size = 2 ** min(max(round(math.log2(rows / 100)), 4), 9)
+        return size, self.epochs or min(max(5000 * size // rows, 20), 200)
 
 
 class TableModel:
     """One model for all targets of a table, with the manners of scikit-learn.
 
     `fit` finds what columns and targets hold, encodes the columns, and trains several
-    networks at once, whose mean predicts. It keeps the weights of the epoch with the
-    lowest validation loss, the mean over the targets. Each target counts by the part of
-    its variance, or of its entropy, that is not explained.
+    networks at once, whose mean predicts. Each target counts by the part of its
+    variance, or of its entropy, that is not explained. `fit` keeps the weights of the
+    epoch with the lowest geometric mean of these parts on rows that are held out, after
+    the outputs of each target are scaled to the lowest loss there (see `fit_scale`).
 
     Args:
         members: The number of networks. With 1, training is fastest.
@@ -82,7 +96,8 @@ class TableModel:
             such as `build_multitask_model`, in place of the networks.
         hashed: For columns of ids, their numbers of embeddings (see `table_encoder`).
         time_limit: For so many seconds, `fit` tries other settings, and keeps those of
-            the lowest validation loss. `None`: it tries none.
+            the lowest validation loss. `None`: it tries a smooth network without
+            dropout beside the `settings`, and 0: it tries none.
         seed: The seed of the split, of the weights and of the order of the rows.
         verbose: Whether `fit` prints a line per epoch.
 
@@ -90,7 +105,8 @@ class TableModel:
         model: The `MultitaskModel`, which takes tables, and predicts probabilities, and
             numbers in the units of the labels.
         targets_: A list of `Target`, which say what the labels mean.
-        loss_: The validation loss, 1 for a constant prediction.
+        loss_: The validation loss, the geometric mean over the targets, 1 for a
+            constant prediction.
         settings_: The `Settings` in use.
 
     Example:
@@ -175,16 +191,21 @@ class TableModel:
         parts = split_targets(frame, targets)
         labels = parts[1]
         self.targets_ = find_targets(labels, [*labels.columns])
-        settings = Settings(**(self.settings or {})).for_rows(len(labels))
+        settings = Settings(**(self.settings or {}))
         if validation is not None:
             pair = validation if isinstance(validation, tuple) else (validation, None)
             own = [*labels.columns] if pair[1] is None else pair[1]
             validation = split_targets(pair[0], own)
-        data = parts, validation, callbacks
+        encode = functools.cache(
+            lambda bins: table_encoder(*parts, hashed=self.hashed, bins=bins)
+        )
+        data = encode, parts, validation, callbacks
         begin, longest = time.monotonic(), 0.0
         best = self._train(settings, *data)
-        limit = -math.inf if self.time_limit is None else self.time_limit
-        for change in CHANGES:
+        limit, changes = self.time_limit, CHANGES
+        if limit is None:
+            limit, changes = math.inf, CHANGES[: self.build is None]
+        for change in changes:
             seconds = time.monotonic() - begin
             longest = longest or seconds
             if seconds + longest > limit:
@@ -203,10 +224,10 @@ class TableModel:
         self.settings_, (self.model, self.loss_) = settings, best
         return self
 
-    def _train(self, settings, parts, validation, callbacks):
+    def _train(self, settings, encode, parts, validation, callbacks):
         """Train a model with these settings; return it, and its validation loss."""
         keras.utils.set_random_seed(self.seed)
-        encoder = table_encoder(*parts, hashed=self.hashed, bins=settings.bins)
+        encoder = keras.models.clone_model(encode(settings.bins))
         networks = Networks(self.targets_, parts[1], settings)
         if self.build is None:
             networks.build_members(encoder, self.members)
@@ -413,7 +434,8 @@ class Networks:
         """Build networks that share the encoder, side by side in one bank."""
         settings, self.members = self.settings, members
         tasks = self.tasks(members)
-        bank = DenseExperts(members, settings.units, dropout=settings.dropout)
+        form = settings.units, settings.activation, settings.dropout
+        bank = DenseExperts(members, *form)
         x = bank(encoder.output)
         if settings.dropout:
             x = keras.layers.Dropout(settings.dropout)(x)
@@ -422,30 +444,55 @@ class Networks:
         self.trained = MultitaskModel(
             encoder.input, outputs, tasks=tasks, label_average="labels"
         )
-        self.model = self.in_units_of_labels(
-            {
-                name: _mean([outputs[f"{m}_{name}"] for m in range(members)])
-                if members > 1
-                else outputs[name]
-                for name in self.names
-            },
-        )
 
     def build_by(self, build, encoder):
         """Build the network by a function of the encoder and the tasks."""
         self.members = 1
         self.trained = build(encoder, self.tasks(1))
-        self.model = self.in_units_of_labels(self.trained.output)
 
-    def in_units_of_labels(self, outputs):
-        """A model of the outputs that predicts numbers from their moments on."""
-        found = dict(outputs)
-        for name, target in zip(self.names, self.targets, strict=True):
+    def of_members(self, outputs, name):
+        """The outputs of each member for a target."""
+        own = [name] if self.members == 1 else []
+        return [
+            outputs[each]
+            for each in own or [f"{m}_{name}" for m in range(self.members)]
+        ]
+
+    def judge(self, x, labels):
+        """Find the scale of each target, and the validation loss with them.
+
+        Args:
+            x: The inputs of rows.
+            labels: Labels `(rows, members * targets)`, NaN where they do not count.
+        """
+        found = self.trained.predict(x, batch_size=4096, verbose=0)
+        scales, logs = [], []
+        for number, target in enumerate(self.targets):
+            own = labels[:, number :: len(self.targets)]
+            known = ~np.isnan(own)
+            if known.any():
+                outputs = np.stack(self.of_members(found, self.names[number]), axis=1)
+                scale, loss = fit_scale(target, outputs[known], own[known])
+                scales.append(scale)
+                relative = loss * self.weights[number] * len(self.targets)
+                logs.append(math.log(max(relative, SMALLEST)))
+            else:
+                scales.append(1.0)
+        return scales, math.exp(np.mean(logs)) if logs else math.nan
+
+    def in_units_of_labels(self, scales):
+        """A model that predicts the mean of the members, in the units of the labels."""
+        found = {}
+        for name, target, scale in zip(self.names, self.targets, scales, strict=True):
+            outputs = self.of_members(self.trained.output, name)
+            if target.kind != "number":
+                outputs = [scaled(target, each, scale) for each in outputs]
+            mean = keras.layers.Average(dtype="float32")
+            found[name] = mean(outputs) if len(outputs) > 1 else outputs[0]
             if target.kind == "number":
-                scale = keras.layers.Rescaling(
-                    target.deviation, target.mean, dtype="float32"
-                )
-                found[name] = scale(outputs[name])
+                moments = scale * target.deviation, target.mean
+                rescaling = keras.layers.Rescaling(*moments, dtype="float32")
+                found[name] = rescaling(found[name])
         tasks = [target.task for target in self.targets]
         return MultitaskModel(self.trained.input, found, tasks=tasks)
 
@@ -456,7 +503,8 @@ class Networks:
         rows each member holds out.
         """
         settings, (frame, labels) = self.settings, parts
-        steps = settings.epochs * math.ceil(len(frame) / settings.batch_size)
+        batch_size, epochs = settings.lengths(len(frame))
+        steps = epochs * math.ceil(len(frame) / batch_size)
         rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, steps)
         self.trained.compile(
             keras.optimizers.AdamW(rate, weight_decay=settings.weight_decay)
@@ -472,43 +520,52 @@ class Networks:
             own = keras.tree.map_structure(lambda array: array[rows], x)
             held_out = own, np.where(held, y, np.nan)[rows]
             y = np.where(held, np.nan, y)
+        judge = Judge(self, held_out, verbose)
         stopping = keras.callbacks.EarlyStopping(
-            "val_task_loss",
+            "val_loss",
             mode="min",
-            patience=max(3, settings.epochs // 4),
+            patience=max(3, epochs // 4),
             restore_best_weights=True,
         )
-        history = self.trained.fit(
+        self.trained.fit(
             x,
             y,
-            validation_data=held_out,
-            batch_size=settings.batch_size,
-            epochs=settings.epochs,
-            validation_batch_size=4096,
-            callbacks=[*callbacks, stopping, *[Progress()] * bool(verbose)],
+            batch_size=batch_size,
+            epochs=epochs,
+            callbacks=[judge, *callbacks, stopping],
             verbose=0,
         )
-        return self.model, min(history.history["val_task_loss"])
+        scales, loss = judge.found[stopping.best_epoch]
+        return self.in_units_of_labels(scales), loss
 
 
-def _mean(tensors):
-    return keras.layers.Average(dtype="float32")(tensors)
+class Judge(keras.callbacks.Callback):
+    """Adds the validation loss to the logs of an epoch, as `val_loss`.
 
+    Args:
+        networks: The `Networks`.
+        held_out: The inputs and labels of the rows that are held out.
+        verbose: Whether to print a line per epoch.
+    """
 
-class Progress(keras.callbacks.Callback):
-    """Prints a line per epoch."""
+    def __init__(self, networks, held_out, verbose):
+        super().__init__()
+        self.networks, self.held_out, self.verbose = networks, held_out, verbose
 
     def on_train_begin(self, logs=None):
         """Begin to count the seconds."""
-        self.begin = time.monotonic()
+        self.begin, self.found = time.monotonic(), []
 
     def on_epoch_end(self, epoch, logs=None):
-        """Print the loss in units of that of a constant."""
-        print(  # noqa: T201
-            f"Epoch {epoch + 1} of at most {self.params['epochs']}, "
-            f"{time.monotonic() - self.begin:.0f} seconds: {logs['val_task_loss']:.4f} "
-            "of the validation loss of a constant."
-        )
+        """Compute the loss in units of that of a constant."""
+        self.found.append(self.networks.judge(*self.held_out))
+        logs["val_loss"] = loss = self.found[-1][1]
+        if self.verbose:
+            print(  # noqa: T201
+                f"Epoch {epoch + 1} of at most {self.params['epochs']}, "
+                f"{time.monotonic() - self.begin:.0f} seconds: {loss:.4f} of the "
+                "validation loss of a constant."
+            )
 
 
 def baseline(target: Target, labels: np.ndarray) -> float:

@@ -1,22 +1,8 @@
-"""Scores of predictions that need no model: areas, F1 and correlations."""
-
-import math
+"""Scores of predictions that need no model: shares, F1 and correlations."""
 
 import numpy as np
 
-
-def area_under_curve(labels, scores):
-    """The probability that a positive example has a higher score than a negative one.
-
-    Equal scores count half. It is NaN if there is one class only, or a score is NaN.
-    """
-    labels, scores = np.asarray(labels) > 0, np.asarray(scores)
-    positive = int(labels.sum())
-    negative = len(labels) - positive
-    if not positive or not negative or np.isnan(scores).any():
-        return math.nan
-    below = ranks(scores)[labels].sum() - positive * (positive + 1) / 2
-    return float(below / (positive * negative))
+from dselectk_keras.tables.scores import ranks
 
 
 def accuracy(labels, predicted):
@@ -51,9 +37,3 @@ def spearman(labels, predicted):
 def matthews(labels, predicted):
     """Matthews' correlation of two classes, 0 and 1; others count as 0."""
     return pearson(labels, (predicted == 1).astype(int))
-
-
-def ranks(values):
-    """The ranks of values, from 1; equal values share the mean of theirs."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[places]

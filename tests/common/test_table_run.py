@@ -216,6 +216,8 @@ def trained(tmp_path, monkeypatch):
         ({"gate": "softmax"}, 0),
         ({"gate": "dselect_k", "num_nonzeros": 2}, 1),
         ({"gate": "dselect_k", "num_nonzeros": 2, "decide_by": 0.0}, 0),
+        # Gates decide within the first of two epochs.
+        ({"gate": "dselect_k", "num_nonzeros": 2, "decide_by": 0.3}, 1),
     ],
 )
 def test_epochs_before_a_decision_are_left_out_only_if_there_is_one(

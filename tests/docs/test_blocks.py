@@ -34,6 +34,33 @@ def test_times_against_every_other_code_are_shown():
     assert times(found | {"others": {}}, "fit", "W2", "stacked", "release") == "-"
 
 
+def test_claims_are_counted_once_each():
+    from research.engine.claims import Found
+
+    def claim(holds, fact=False, stand_in=False):
+        return Found([], holds, fact, stand_in)
+
+    # The second of the formulas is on a page that trains nothing.
+    trained = [
+        claim(True, fact=True),
+        claim(True, stand_in=True),
+        claim(False),
+        claim(False, stand_in=True),
+        claim("nil"),
+        claim(None),
+        claim("not run"),
+        claim("not testable here"),
+        claim("not testable here"),
+    ]
+    every = [*((each, True) for each in trained), (claim(True), False)]
+    text = " ".join(page_module("blocks").sentence_of(every).split())
+    assert text == (
+        "Of 10 claims, 3 were not testable or not run. Of the other 7, 3 hold (1 of "
+        "them on substitute data; 2 are formulas or counts), 2 are refuted, 1 differ "
+        "by less than half of what the paper says, and 1 are undecided."
+    )
+
+
 @pytest.mark.parametrize("page", ["docs/choosing.md", "docs/performance.md"])
 def test_a_page_has_no_measured_number_outside_of_its_blocks(page):
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -136,6 +136,18 @@ def test_gradients_of_blocks_are_the_same(name, in_blocks):
     test_gradients_are_the_same(name)
 
 
+@pytest.mark.backends("jax", reason="Only JAX has 64 bits to switch on.")
+@pytest.mark.parametrize("on_gpu", [False, True], ids=["CPU", "GPU"])
+def test_gradients_with_64_bits_are_the_same(on_gpu, request):
+    import jax
+
+    if on_gpu:
+        request.getfixturevalue("in_blocks")
+    with jax.enable_x64(True):
+        test_gradients_are_the_same("top-k")
+        test_an_empty_batch_has_an_empty_mixture(1.5)
+
+
 def test_training_is_the_same_for_every_load():
     x = [numbers((5 * 64, DIM)), np.concatenate([*map(chosen_by, (5, 6, 7, 9, 17))])]
     dense, sparse = (routed(dispatch) for dispatch in (False, True))

@@ -1,9 +1,10 @@
 """Layers compute in the dtype of their policy, and their weights in float32."""
 
 import keras
+import numpy as np
 import pytest
 from checks import assert_close, dtype_of
-from helpers import numbers, spread
+from helpers import dtype_policy, numbers, numpy, spread
 from keras import ops
 
 import dselectk_keras as dk
@@ -74,3 +75,40 @@ def test_outputs_have_the_dtype_of_the_layer_and_weights_are_in_full(
         seen = x if layer.gate.per_example else None
         assert dtype_of(layer.expert_weights(seen)) == "float32"
     assert_close(ops.cast(layer(x), "float32"), full(x), atol=0.05)
+
+
+def branches():
+    """A model of layers that XLA compiles beside each other, on padded tokens."""
+    inputs = keras.Input((3, 3))
+    x = keras.layers.Masking()(inputs)
+    made = [dk.SmearExperts(bank(None), dk.SoftmaxGate(), per_example=True)]
+    for gate, dispatch in (
+        (dk.GumbelSoftmaxGate(seed=0), False),
+        (dk.SwitchGate(), 1.5),
+        (dk.TopKGate(2), True),
+    ):
+        made.append(dk.MoE(bank(None), gate, per_example=True, dispatch=dispatch))
+    pools = [keras.layers.GlobalAveragePooling1D()(layer(x)) for layer in made]
+    return keras.Model(inputs, keras.layers.Concatenate(dtype="float32")(pools)), made
+
+
+@pytest.mark.traced
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_compiled_steps_of_mixed_precision_train_as_those_in_full(policy):
+    full, _ = branches()
+    with dtype_policy(policy):
+        model, made = branches()
+    model.set_weights(full.get_weights())
+    spread(model, 0.3)
+    full.set_weights(model.get_weights())
+    x, on_tensorflow = TOKENS.copy(), keras.backend.backend() == "tensorflow"
+    x[1:, 2] = 0.0
+    # As Keras does with a GPU.
+    settings = {"jit_compile": True} if on_tensorflow else {}
+    model.compile(keras.optimizers.SGD(0.1), "mse", auto_scale_loss=False, **settings)
+    found = model.predict(x, verbose=0)
+    assert_close(found, full(x), atol=0.05)
+    log = model.fit(x, np.ones((4, 12)), epochs=3, verbose=0).history["loss"]
+    assert log[2] < log[0]
+    assert all(np.isfinite(each).all() for each in map(numpy, model.weights))
+    assert [int(layer.gate.step) for layer in made] == [3] * 4

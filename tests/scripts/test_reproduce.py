@@ -99,17 +99,16 @@ from research.engine import Claim, Experiment
 class Coin(Experiment):
     name = "coin"
     title = "a coin that is thrown"
-    page = "{claims}"
+    page = '''
+| claim | where | hypothesis | number | here |
+| --- | --- | --- | --- | --- |
+| more | our guess | The bent coin: more. |  | 6 |'''
     throws: int = 10
 
     @property
     def claims(self):
-        yield Claim(
-            "our guess",
-            "The bent coin: more.",
-            "6",
-            lambda r: r.mean("bent", "heads") > r.mean("fair", "heads"),
-        )
+        test = lambda r: r.mean("bent", "heads") > r.mean("fair", "heads")
+        yield Claim("more", test)
 
     @property
     def arms(self):

@@ -19,7 +19,6 @@ COMMANDS = (
     "demo",
     "reproduce",
     "gatebench",
-    "routerbench",
     "benchmark",
     "tools.fault_injection",
     "research.speed.sparse_decoder",

@@ -1,5 +1,7 @@
 """One model for all targets of a table: from a frame to predictions and a file."""
 
+import types
+
 import keras
 import numpy as np
 import pandas as pd
@@ -14,15 +16,13 @@ from dselectk_keras.tables.model import (
     Networks,
     Settings,
     TableModel,
-    baseline,
     folds_of,
 )
-from dselectk_keras.tables.scores import area_under_curve, scores_of
 
 pytestmark = pytest.mark.backend_independent
 
 TARGETS = ["price", "sold", "kind"]
-QUICK = {"epochs": 3, "units": [16], "learning_rate": 0.01, "batch_size": 32}
+QUICK = {"epochs": 3, "units": [16], "learning_rate": 0.01}
 
 
 def make_table(rows=240):
@@ -105,11 +105,11 @@ def test_a_network_of_ones_own():
 
 
 def test_a_search_keeps_the_best_settings(monkeypatch, capsys):
-    losses = {0.0: 0.4, 0.1: 0.5, 0.3: 0.3}
+    losses = {0.1: 0.5, 0.0: 0.4, 0.3: 0.3}
     tried = []
 
     def train(self, settings, *data):
-        tried.append((settings.dropout, settings.bins))
+        tried.append((settings.dropout, settings.activation))
         loss = losses[settings.dropout] + (settings.bins == "both")
         return settings, loss
 
@@ -119,9 +119,12 @@ def test_a_search_keeps_the_best_settings(monkeypatch, capsys):
     assert found.settings_.bins == "auto"
     assert len(tried) == 1 + len(CHANGES)
     assert "0.4000 instead of 0.5000, kept." in capsys.readouterr().out
-    tried.clear()
-    TableModel(time_limit=0).fit(make_table(60), TARGETS)
-    assert len(tried) == 1
+    # Without a limit, one smooth network; with 0, or a network of one's own, none.
+    for options, count in (({}, 2), ({"time_limit": 0}, 1), ({"build": print}, 1)):
+        tried.clear()
+        found = TableModel(**options).fit(make_table(60), TARGETS)
+        assert tried == [(0.1, "relu"), (0.0, "silu")][:count]
+        assert found.settings_.activation == ("relu", "silu")[count - 1]
 
 
 def test_members_hold_out_other_rows_and_targets_count_alike():
@@ -144,23 +147,30 @@ def test_members_hold_out_other_rows_and_targets_count_alike():
     assert tasks[3].weight == 0.25
 
 
-def test_scores_by_hand():
-    known = np.array([0.0, 1.0, 1.0, np.nan])
-    chances = np.array([[0.5, 0.5], [0.25, 0.75], [0.75, 0.25], [1, 0]])
-    found = scores_of(Target("a", "binary", ("n", "y")), known, chances)
-    loss = -(np.log(0.5) + np.log(0.75) + np.log(0.25)) / 3
-    entropy = -np.log(1 / 3) / 3 - np.log(2 / 3) * 2 / 3
-    assert found["labels"] == 3
-    assert found["accuracy"] == pytest.approx(2 / 3)
-    assert found["auc"] == 0.5
-    assert found["log_loss"] == pytest.approx(loss)
-    assert found["explained"] == pytest.approx(1 - loss / entropy)
-    found = scores_of(Target("a", "number"), known, np.array([1.0, 1, 0, 9]))
-    assert found["rmse"] == pytest.approx((2 / 3) ** 0.5)
-    assert found["r2"] == pytest.approx(1 - (2 / 3) / (2 / 9))
-    assert scores_of(Target("a", "number"), known * np.nan, known) == {"labels": 0}
-    assert area_under_curve(np.array([0, 1, 1]), np.array([0.1, 0.1, 0.3])) == 0.75
-    assert baseline(Target("a", "number"), known) == 1
+def test_epochs_are_judged_by_the_geometric_mean_of_scaled_losses():
+    targets = [
+        Target("x", "number"),
+        Target("y", "binary", (0, 1)),
+        Target("z", "number"),
+    ]
+    frame = pd.DataFrame({"x": [1.0, 3, 0, 0], "y": [0, 1, 1, 1], "z": [1.0, 2, 3, 4]})
+    networks = Networks(targets, frame, Settings())
+    networks.members = 2
+    nothing = np.full((4, 2), np.nan)
+    # Each row is held out by one member, or none. The target z has no labels.
+    x = [[1, np.nan], [np.nan, 3], [np.nan, np.nan], [np.nan, np.nan]]
+    y = [[0, np.nan], [np.nan, 1], [np.nan, 1], [1, np.nan]]
+    labels = np.stack([x, y, nothing], axis=2).reshape(4, 6)
+    found = {"0_x": [2.0, 9, 9, 9], "1_x": [9, 4.0, 9, 9], "0_y": [0.9] * 4}
+    found |= {"1_y": [0.9] * 4, "0_z": [0] * 4, "1_z": [0] * 4}
+    found = {name: np.array(each)[:, None] for name, each in found.items()}
+    networks.trained = types.SimpleNamespace(predict=lambda *_, **__: found)
+    scales, loss = networks.judge(None, labels)
+    # 2 s and 4 s for 1 and 3; of probabilities of 0.9, three of four are right.
+    assert scales == pytest.approx([14 / 20, 0.5, 1.0])
+    square = ((1.4 - 1) ** 2 + (2.8 - 3) ** 2) / 2
+    # The log loss is the entropy, and so 1 of that of a constant.
+    assert loss == pytest.approx(square**0.5)
 
 
 def test_it_has_the_manners_of_scikit_learn():

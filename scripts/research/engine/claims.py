@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,32 +36,23 @@ Test = Judged | bool | str | None | Callable[[Results], Any]
 
 
 class Claim(NamedTuple):
-    """A claim.
+    """A claim of a row in the template of a page, which has its text.
 
     Args:
-        where: The place in the paper, such as `"Section 3; Figure 2"`.
-        says: What the paper says there. Claims that agree up to `here` are counted as
-            one: undecided if their verdicts differ.
-        here: What there is here: text, or a function of the `Results` that gives it.
+        id: The first cell of the row, and perhaps which one: `"binary 0.1"`.
         test: A function of the `Results` such as `Higher`, or one that gives a
             `Judged`, a boolean or `None`; or one of these.
-        number: The paper's number, as text.
+        names: What the text names beside the fields of the experiment.
 
     Example:
         >>> claim = Claim(
-        ...     "Table 3",
-        ...     "SMEAR is more accurate than tag routing.",
-        ...     lambda results: f"{results.gap('SMEAR', 'Tag', 'accuracy')}",
-        ...     Higher("SMEAR", "Tag", by="accuracy", effect=0.006),
-        ...     number="+0.6",
+        ...     "above-tag", Higher("SMEAR", "Tag", by="accuracy", effect=0.006)
         ... )
     """
 
-    where: str
-    says: str
-    here: str | Callable[[Results], str]
+    id: str
     test: Test
-    number: str = ""
+    names: Mapping[str, Any] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,16 +173,6 @@ class WithinRules:
         return judged._replace(seeds=judged.seeds / share)
 
 
-def in_turns(claims, keys):
-    """The first claim of each key, then the second of each, and so on.
-
-    Args:
-        claims: A function of a key that yields claims, as many for each.
-        keys: What the claims are about, such as the starts of a gate.
-    """
-    return itertools.chain.from_iterable(zip(*map(claims, keys), strict=True))
-
-
 def judge(test, results):
     """The `Judged` of a test."""
     found = test(results) if callable(test) else test
@@ -212,6 +193,7 @@ def _gaps(test, results):
 class Found(NamedTuple):
     """A claim as it was judged, and whether it holds: see `Judged`."""
 
+    id: str
     cells: list[str]  # Of its row, without the last.
     holds: Any
     fact: bool = False  # Of the data or a formula.

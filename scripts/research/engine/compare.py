@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dselectk_keras.utils import optional_import
+
 NOT_RUN = "not run"
 
 
@@ -50,9 +52,8 @@ class Gap(NamedTuple):
         """The chance of being as far from a number by luck, by Student's t."""
         if not (self.error > 0 and self.size > 1):
             return 0.0 if self.error == 0 and self.mean != over else 1.0
-        from scipy.stats import t
-
-        return float(2 * t.sf(abs(self.mean - over) / self.error, self.size - 1))
+        far = abs(self.mean - over) / self.error
+        return float(2 * stats().t.sf(far, self.size - 1))
 
     def is_negative(self, under=0.0):
         """Check whether it is smaller than a number; `None` if that may be chance."""
@@ -76,6 +77,11 @@ class Gap(NamedTuple):
         size = int(decimals or 4)
         text = f"{self.mean:+.{size}f}"
         return text if math.isnan(self.error) else f"{text} ± {self.error:.{size}f}"
+
+
+def stats():
+    """The module `scipy.stats`, which comes with scikit-learn."""
+    return optional_import("scipy.stats", extra="tables", purpose="An interval")
 
 
 def gap_of(values):
@@ -103,9 +109,9 @@ def standard_error(values):
 
 def quantile(degrees, level=0.95):
     """The reach of a share of Student's t; NaN without a degree of freedom."""
-    from scipy.stats import t
-
-    return float(t.ppf((1 + level) / 2, degrees)) if degrees > 0 else math.nan
+    if not degrees > 0:
+        return math.nan
+    return float(stats().t.ppf((1 + level) / 2, degrees))
 
 
 def interval(values, among=1):

@@ -67,7 +67,7 @@ class Arm:
 
 @dataclasses.dataclass(frozen=True)
 class Experiment(abc.ABC):
-    """A figure or a table: a frozen config, and the runs that it needs.
+    r"""A figure or a table: a frozen config, and the runs that it needs.
 
     A concrete experiment is a frozen dataclass with a `name`, a `title`, `arms`, `run`,
     `claims` and a template of its page (see `engine.template`), and fields of its
@@ -98,7 +98,10 @@ class Experiment(abc.ABC):
         ... class Coin(Experiment):
         ...     name = "coin"
         ...     title = "a coin that is thrown many times"
-        ...     page = "{claims}"
+        ...     page = (
+        ...         "| claim | hypothesis | here |\n| --- | --- | --- |\n"
+        ...         "| more | It has more heads. | {heads of bent minus fair} |"
+        ...     )
         ...     throws: int = 1_000
         ...
         ...     @property
@@ -112,8 +115,7 @@ class Experiment(abc.ABC):
         ...
         ...     @property
         ...     def claims(self):
-        ...         test = Higher("bent", "fair", by="heads")
-        ...         yield Claim("", "It has more heads.", "In the picture.", test)
+        ...         yield Claim("more", Higher("bent", "fair", by="heads"))
         >>> results = reproduce(Coin(seeds=3), progress=False)
         >>> fill_template(results).verdict
         'yes'
@@ -199,8 +201,12 @@ class Experiment(abc.ABC):
 
     @property
     def claims(self) -> Iterable[Claim]:
-        """The claims of its page, each with a test."""
+        """A `Claim` for each row in the table of claims of its page, or several."""
         return ()
+
+    def views(self, results):
+        """The `Results` by what is read of them where a paper has several readings."""
+        return {"": results}
 
     @property
     def fields(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from research.engine.compare import NOT_RUN, Gap, quantile
+from research.engine.compare import NOT_RUN, Gap, quantile, stats
 
 NIL, INADMISSIBLE = "nil", "inadmissible"
 UNTESTABLE = "not testable here"
@@ -149,9 +149,8 @@ def _most(size, count):
 
 def _is_clear(size, count):
     """Check whether so many of a size are more, or fewer, than chance has at 5 %."""
-    from scipy.stats import binom
-
-    return 2 * binom.sf(max(count, size - count) - 1, size, 0.5) <= 0.05
+    most = max(count, size - count)
+    return 2 * stats().binom.sf(most - 1, size, 0.5) <= 0.05
 
 
 def all_hold(judgements):

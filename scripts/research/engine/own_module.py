@@ -15,11 +15,19 @@ K = "num_nonzeros"  # What the constructor of a gate may be given.
 def read_module(name):
     """Import a module, or a .py file."""
     path = pathlib.Path(name).resolve()
+    wrong = f"--module must name a .py file, or a module. Received: {name}."
     if path.suffix != ".py":
+        if not all(map(str.isidentifier, name.split("."))):
+            raise ValueError(wrong)
         sys.path.insert(0, str(pathlib.Path.cwd()))
-        return importlib.import_module(name)
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if f"{name}.".startswith(f"{error.name}."):
+                raise ValueError(wrong) from error
+            raise  # The module imports what is not there.
     if not path.exists():
-        raise ValueError(f"--module must name a file or a module. Received: {name}.")
+        raise ValueError(wrong)
     sys.path.insert(0, str(path.parent))
     # By its path, since another module may have its name.
     spec: Any = importlib.util.spec_from_file_location(str(path), path)

@@ -15,6 +15,24 @@ from research.engine.template import VERDICTS, fill_template, table
 MARK = "<!-- Generated from the results of its runs; do not edit. -->\n"
 
 
+def write(path, *parts, figures=None, **options):
+    """Write a page of parts, and figures beside it; return its path.
+
+    Args:
+        path: The path of the page, without `.md`.
+        *parts: Blocks of Markdown.
+        figures: A dict of figures by their path from the folder of the page.
+        **options: Arguments of `save_figure` for the figures.
+    """
+    path = pathlib.Path(f"{path}.md")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name, figure in (figures or {}).items():
+        (path.parent / name).parent.mkdir(exist_ok=True)
+        save_figure(figure, path.parent / name, **options)
+    write_whole(path, "\n\n".join(parts).rstrip("\n") + "\n")
+    return path
+
+
 def write_page(results, folder):
     """Write the page of an experiment, and its pictures; return the path of the page.
 
@@ -22,16 +40,11 @@ def write_page(results, folder):
         results: A `Results`.
         folder: The folder of the page. Pictures are in its folder `images`.
     """
-    folder = pathlib.Path(folder)
-    (folder / "images").mkdir(parents=True, exist_ok=True)
     filled = fill_template(results)
-    for picture in filled.pictures:
-        save_figure(
-            picture.draw(), folder / picture.path, dpi=150, metadata={"Software": None}
-        )
-    path = folder / f"{results.experiment.name}.md"
-    write_whole(path, page(results, filled))
-    return path
+    figures = {picture.path: picture.draw() for picture in filled.pictures}
+    path = pathlib.Path(folder) / results.experiment.name
+    look = {"dpi": 150, "metadata": {"Software": None}}
+    return write(path, page(results, filled), figures=figures, **look)
 
 
 def page(results, filled=None):

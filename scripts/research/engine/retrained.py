@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from dselectk_keras.batches import Batches
-from dselectk_keras.program import Program
+from research.engine.side_by_side import make_program, train_side_by_side
 
 
 class Retrained:
@@ -32,7 +32,7 @@ class Retrained:
             model = self._build(**settings)
             # This creates all variables.
             model.train_on_batch(*(array[:2] for array in batches.data))
-            self._program = Program(model, self._batch_size)
+            self._program = make_program(model, self._batch_size)
         program, model = self._program, self._program.model
         keras.utils.set_random_seed(seed)
         fresh = self._build(**settings)
@@ -50,15 +50,22 @@ class Retrained:
                 }
             self.history = model.fit(batches, epochs=epochs, **options).history
             return model
-        logs = []
-        for _ in range(epochs):
-            state, found = program.train(state, batches.order[None], batches.data)
-            logs.append(found.logs)
-            if validation is not None:
-                rows = np.arange(len(validation[0]))[None]
-                state, found = program.test(state, rows, validation, rows.size)
-                logs[-1] |= {f"val_{name}": each for name, each in found.logs.items()}
-            batches.shuffle()
+        held_out = []
+        if validation is not None:
+            held_out = [(validation, np.arange(len(validation[0]))[None])]
+        orders = _orders(batches, epochs)
+        state, found = train_side_by_side(
+            program, state, batches.data, orders, held_out
+        )
+        logs = [own for own, *_ in found]
+        for own, *rest in found:
+            own |= {f"val_{name}": each for log in rest for name, each in log.items()}
         program.write(model, state, 0)
         self.history = {name: [float(log[name][0]) for log in logs] for name in logs[0]}
         return model
+
+
+def _orders(batches, epochs):
+    for _ in range(epochs):
+        yield batches.order[None]
+        batches.shuffle()

@@ -2,10 +2,17 @@
 
 A template is what a page says, with `{name}` where a number goes, as in `str.format`:
 `{epochs}`, `{num_train:,}`, `{paper.units}`. A name is an entry of the experiment's
-`fields`, or else an attribute of the experiment; a function, or a method, gets the
-`Results`. `cpu` and `paper` are the presets, and `{both.epochs}` is a field of both.
+`fields`, an attribute of the experiment, or a name of its module or of a module beside
+it whose name begins with `_`; a function, or a method, gets the `Results`. `cpu` and
+`paper` are the presets, and `{both.epochs}` is a field of both.
 
-- A block `{claims}` is the table of the experiment's `claims`.
+- `{loss of Top-k}` is a mean with its error, `{loss of Top-k:2%}` with two digits in
+  percent, `{loss of Top-k:.2f}` the mean alone, and `{loss of A minus B}` a difference.
+  `{share of A, B}` of a function `share` is what it makes of the `Results`, A and B.
+  An arm whose name has a comma is in quotes. An array of booleans is `3 of 5`.
+- A table whose first column is `claim` has a row for each of the experiment's `claims`:
+  by its id, where the paper says what, its number, and what there is here. A row with
+  several claims is repeated, with the `names` of each.
 - A block `{name}` whose value is a list of rows, or a generator of them, is a table.
   The first row is its head, which may be a string: `"gate | loss"`.
 - In a table whose first column is `protocol`, the cells in the column `here` are filled
@@ -20,6 +27,7 @@ Where an experiment `stands_in_for` the paper's data with others, what holds or 
 refuted does so *on a stand-in*.
 """
 
+import ast
 import dataclasses
 import functools
 import inspect
@@ -27,16 +35,20 @@ import math
 import pathlib
 import re
 import string
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from research.engine.claims import HOLDS, STAND_IN, Fact, Found, count, judge
 from research.engine.compare import NOT_RUN
 from research.engine.judging import NIL, Judged
 from research.engine.reproduce import in_words
-from research.engine.results import NotRunError, format_mean
+from research.engine.results import NotRunError, Results, format_mean, how_many
 
 INCLUDE = re.compile(r"^include: (\S+)$", re.MULTILINE)
+ARGUMENT = re.compile(r"('.*?'|.+?)(?:, | minus |$)")
 CELLS = re.compile(r"(?<!\\)\|")
 SAME = "Rows in which the paper says the same are one claim: undecided if they differ."
 VERDICTS = {
@@ -120,29 +132,89 @@ class Both:
         return by_preset(texts)
 
 
-class Prose(string.Formatter):
-    """`str.format` of an experiment's `fields` and attributes; it lists tuples."""
+class Number(NamedTuple):
+    """A number of an arm, which is formatted as `Results.text` or as its mean."""
 
-    def __init__(self, experiment, results):
+    results: Results
+    arm: str
+    name: str
+
+    def __format__(self, format_spec):
+        text = re.fullmatch(r"(\d?)(%?)", format_spec)
+        if not text:
+            return format(self.results.mean(self.arm, self.name), format_spec)
+        digits, scale = int(text[1] or 3), 100 if text[2] else 1
+        return self.results.text(self.arm, self.name, digits, scale)
+
+
+class Prose(string.Formatter):
+    """`str.format` of the names of a template; it lists tuples, and counts flags."""
+
+    def __init__(self, experiment, results, names=None):
         self.experiment, self.results = experiment, results
         presets = presets_of(experiment)
         self.known = {**experiment.fields, **presets, "both": Both(presets)}
+        self.known |= names or {}
 
     def get_value(self, key, args=(), kwargs=None):
         """The value of a name; a function gets the results."""
-        known = key in self.known
-        value = self.known[key] if known else getattr(self.experiment, str(key))
+        value = self.named(key)
         value = value(self.results) if callable(value) else value
         return list(value) if inspect.isgenerator(value) else value
+
+    def get_field(self, field_name, args, kwargs):
+        """The value of a field, also of a number or a function *of* something."""
+        name, of, rest = field_name.partition(" of ")
+        if not of:
+            return super().get_field(field_name, args, kwargs)
+        given, function = self.arguments(rest), self.named(name, None)
+        if callable(function):
+            return function(self.results, *given), name
+        kind: Any = Number if len(given) == 1 else Results.gap
+        return kind(self.results, *given, name), name
+
+    def arguments(self, text):
+        """What a text names, parted by commas or `minus`; a name may be in quotes."""
+        arms = self.experiment.arms
+        parts = [text] if text in arms else ARGUMENT.findall(text)
+        return [x if x in arms else self.named(x, _literal(x)) for x in parts]
+
+    def named(self, key, *default):
+        """What has a name: a field, an attribute, or what the module has."""
+        if key in self.known:
+            return self.known[key]
+        if not hasattr(self.experiment, key):
+            own = [vars(module) for module in _modules(type(self.experiment))]
+            default = [names[key] for names in own if key in names] or default
+        return getattr(self.experiment, key, *default[:1])
 
     def format_field(self, value, format_spec):
         """The text of a value; a `NotRunError` if it is `None`."""
         if value is None:
             raise NotRunError
+        if isinstance(value, np.ndarray) and value.dtype.kind == "b":
+            return how_many(value)
         if type(value) in (tuple, list):
             return ", ".join(self.format_field(each, format_spec) for each in value)
         is_plain = isinstance(value, float) and not format_spec
         return format(value, "g" if is_plain else format_spec)
+
+
+@functools.cache
+def _modules(kind):
+    """The modules of a class and its parents, and the `_shared` ones beside it."""
+    package = kind.__module__.rpartition(".")[0]
+    names = [parent.__module__ for parent in kind.__mro__]
+    names += [name for name in sys.modules if name.startswith(f"{package}._")]
+    return [sys.modules[name] for name in names]
+
+
+def _literal(text):
+    """A number as it is written; other texts stay."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
 
 
 def template_of(experiment):
@@ -187,9 +259,9 @@ def fill_template(results):
 def _filled(block, prose, found):
     """A block of a template as text; claims and pictures are added to a `Filled`."""
     experiment, results = prose.experiment, prose.results
-    if block == "{claims}":
+    if block.startswith("| claim |"):
         found.place = len(found.blocks)
-        return _claims(results, found)
+        return _claims(block, prose, found)
     if alone := re.fullmatch(r"\{(\w+)\}", block):
         value = _or_not_run(prose.get_value, alone[1], without="")
         return _table(value) if isinstance(value, list) else value
@@ -213,13 +285,13 @@ def _or_not_run(do, *arguments, without=NOT_RUN):
         return without
 
 
-def _cells(line):
+def cells_of(line):
     """The cells of a line of a table; none of another line."""
     return [cell.strip() for cell in CELLS.split(line)[1:-1]] if line[:1] == "|" else []
 
 
 def _filled_row(line, prose):
-    return _row(_or_not_run(prose.format, cell) for cell in _cells(line))
+    return _row(_or_not_run(prose.format, cell) for cell in cells_of(line))
 
 
 def _row(cells):
@@ -233,33 +305,51 @@ def _table(rows):
     return table(columns, rest) if rest else ""
 
 
-def _claims(results, found):
+def _claims(block, prose, found):
     """The table of the claims; what they come to is added to a `Filled`."""
-    experiment, rows = results.experiment, []
+    experiment, results, rows = prose.experiment, prose.results, []
+    (_, *columns), _, *lines = map(cells_of, block.split("\n"))
+    claims = {}
     for claim in experiment.claims:
-        here = claim.here
-        here = here if isinstance(here, str) else _or_not_run(here, results)
-        judged = _or_not_run(judge, claim.test, results)
-        judged = judged if isinstance(judged, Judged) else Judged(judged)
-        fact = isinstance(claim.test, Fact)
-        stand_in = bool(experiment.stands_in_for) and not fact
-        said = claim.where, claim.says, claim.number
-        one = Found([*said, here], judged.holds, fact, stand_in, said)
-        found.claims.append(one)
-        word = str(HOLDS.get(judged.holds, judged.holds))
-        word += f", {STAND_IN}" if one.kind[1] else ""
-        if judged.why:
-            word += f": {judged.why}"
-        elif judged.holds is None and judged.seeds < math.inf:
-            word += _price(judged.seeds, results)
-        rows.append([*one.cells, word])
-    if experiment.paper:
-        return _table(
-            [["where", "the paper says", "its number", "here", "holds"], *rows]
+        claims.setdefault(claim.id.split()[0], []).append(claim)
+    if lost := claims.keys() - {name for name, *_ in lines}:
+        raise ValueError(
+            f"Each claim of {experiment.name} must have a row in its table of claims. "
+            f"Received: {', '.join(sorted(lost))} without one."
         )
-    head = ["where", "hypothesis", "number", "here", "holds"]
-    shown = [i for i in range(len(head)) if any(row[i] for row in rows)]
-    return _table([[row[i] for i in shown] for row in (head, *rows)])
+    for name, *cells in lines:
+        for claim in claims.get(name, ()):
+            views = experiment.views(results).items()
+            own = [Prose(experiment, view, claim.names) for _, view in views]
+            *said, here = [_or_not_run(own[0].format, cell) for cell in cells]
+            if len(own) > 1:
+                here = _or_not_run(_in_views, views, own, cells[-1])
+            rows.append([*said, here, _judged(claim, results, said, here, found)])
+    shown = [i for i in range(len(columns) + 1) if any(row[i] for row in rows)]
+    shown = range(len(columns) + 1) if experiment.paper else shown
+    return _table([[row[i] for i in shown] for row in ([*columns, "holds"], *rows)])
+
+
+def _in_views(views, proses, cell):
+    pairs = zip(views, proses, strict=True)
+    return " ".join(f"{name}: {own.format(cell)}" for (name, _), own in pairs)
+
+
+def _judged(claim, results, said, here, found):
+    """The verdict on a claim, as text; the claim is added to a `Filled`."""
+    judged = _or_not_run(judge, claim.test, results)
+    judged = judged if isinstance(judged, Judged) else Judged(judged)
+    fact = isinstance(claim.test, Fact)
+    stand_in = bool(results.experiment.stands_in_for) and not fact
+    one = Found(claim.id, [*said, here], judged.holds, fact, stand_in, tuple(said))
+    found.claims.append(one)
+    word = str(HOLDS.get(judged.holds, judged.holds))
+    word += f", {STAND_IN}" if one.kind[1] else ""
+    if judged.why:
+        word += f": {judged.why}"
+    elif judged.holds is None and judged.seeds < math.inf:
+        word += _price(judged.seeds, results)
+    return word
 
 
 def _price(seeds, results):
@@ -277,9 +367,9 @@ def _protocol(block, results):
         for name, preset in presets_of(results.experiment).items()
     }
     head, *lines = block.split("\n")
-    place, rows = _cells(head).index("here"), [head]
+    place, rows = cells_of(head).index("here"), [head]
     for line in lines:
-        cells = _cells(line)
+        cells = cells_of(line)
         here = {name: own.format(cells[place]) for name, own in proses.items()}
         texts = [proses["cpu"].format(cell) for cell in cells]
         texts[place] = by_preset(here)

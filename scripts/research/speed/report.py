@@ -12,6 +12,7 @@ from dselectk_keras.plots.style import (
     import_pyplot,
     tidy_axes,
 )
+from research.engine import pages
 from research.engine.drawing import panels
 from research.speed.others import SAME_LOOP
 
@@ -42,13 +43,7 @@ REPLICATE_COLUMNS = (
     ("copy / plain", "copy_of_plain", "{:.3f}"),
     ("copy / again", "copy_of_again", "{:.3f}"),
 )
-HEAD = """<!-- Written by scripts/benchmark.py from the JSON files beside it. -->
-
-# Benchmark
-
-[Speed and memory](../performance.md) says what follows from these numbers.
-"""
-ABOUT = pathlib.Path(__file__).with_name("about.md")  # Workloads, forms, columns.
+TEMPLATE = pathlib.Path(__file__).with_suffix(".md")
 # Time of the package divided by the time of the plain model.
 AGAINST_PLAIN = (
     ("fit", "fit_times_plain"),
@@ -70,15 +65,23 @@ def write_page(folder):
     folder = pathlib.Path(folder)
     paths = sorted(folder.glob("benchmark_*.json"))
     results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    ratios, parts = plain_ratios(results), [HEAD]
+    ratios, others = plain_ratios(results), _against_others(results)
+    texts = {
+        "against_plain": _against_plain(ratios) if ratios else "",
+        "against_others": others,
+        "ideal": _against_ideal(results),
+        "results": "\n\n".join(map(_section, results)),
+    }
+    # A section without numbers is left out.
+    first, *sections = TEMPLATE.read_text(encoding="utf-8").split("\n\n## ")
+    shown = [first]
+    for section in sections:
+        empty = [name for name, text in texts.items() if not text]
+        if not any(f"{{{name}}}" in section for name in empty):
+            shown.append("## " + section.format(goal=GOAL, **texts))
     if ratios:
-        draw_ratios(ratios, folder / "benchmark.png")
-        parts.append(_against_plain(ratios))
-    parts += [_against_others(results), _against_ideal(results)]
-    parts += [ABOUT.read_text(encoding="utf-8"), *map(_section, results)]
-    page = folder / "benchmark.md"
-    page.write_text("\n".join(parts), encoding="utf-8")
-    return page
+        draw_ratios(ratios).savefig(folder / "benchmark.png", dpi=200)
+    return pages.write(folder / "benchmark", *shown)
 
 
 def plain_ratios(results):
@@ -103,7 +106,7 @@ def _backends(ratios):
     return sorted({backend for found in ratios.values() for _, backend in found})
 
 
-def draw_ratios(ratios, path):
+def draw_ratios(ratios):
     """Draw a panel per measurement, a row per workload, and a mark per backend."""
     figure, axes = panels(1, 3, 0.9 + 0.24 * len(ratios), sharex=True, sharey=True)
     backends = _backends(ratios)
@@ -123,7 +126,7 @@ def draw_ratios(ratios, path):
     figure.supxlabel("time of the package / time of the plain model", fontsize=FONT)
     place = {"loc": "outside upper right", "ncols": len(backends), "frameon": False}
     figure.legend(*first.get_legend_handles_labels(), fontsize=SMALL_FONT, **place)
-    figure.savefig(path, dpi=200)
+    return figure
 
 
 def _against_plain(ratios):
@@ -135,18 +138,7 @@ def _against_plain(ratios):
         if any((what, backend) in found for what in measured)
     ]
     heads = ["workload", "backend", *measured]
-    return f"""## The package against a plain Keras model
-
-![Time of the package divided by time of the plain model](benchmark.png)
-
-Time of the package divided by the time of a Keras model that was written for one
-workload alone; below 1 the package is faster. The line is the goal, {GOAL}. With 128
-tasks (W2), the package has `stacked=True`. For *fit*, the plain model is compiled with
-`mse` alone, and the package tracks a loss and a metric per task. For *fit, both with
-metrics*, the plain model tracks the error of each task too.
-
-{lines(heads, rows, left=2)}
-"""
+    return _lines(heads, rows, left=2)
 
 
 def _against_others(results):
@@ -176,21 +168,7 @@ def _against_others(results):
         return ""
     heads = ["workload", "code", "backend", "fit", "predict", "call"]
     heads += ["its fit, ms", "ours, ms"]
-    return f"""## The package against other code
-
-How many times as fast as the same model in the code of others, in the same run. With
-128 tasks (W2), the package has `stacked=True`. The release runs under Keras 2, with
-plain layers around its gate, and computes no metrics; LibMTL's architecture is trained
-by a loop in torch that computes none either. The block of Mixtral is trained by this
-loop too. Its gated experts have two thirds of the units, and so as many operations; the
-package has `dispatch=True`. Both evaluate each expert on its own tokens, and drop none.
-*Same loop*: that loop trains the package's layer too, and not `fit`. *Ours with XLA*:
-the package is compiled with `jit_compile=True`, with which the release takes longer.
-
-{lines(heads, sorted(rows), left=3)}
-
-{" ".join(sorted(commands))}
-"""
+    return f"{_lines(heads, sorted(rows), 3)}\n\n{' '.join(sorted(commands))}"
 
 
 def _against_ideal(results):
@@ -203,19 +181,12 @@ def _against_ideal(results):
         if form in SPARSE_FORMS and found.get("fit_times_bank") is not None
     ]
     heads = ["workload", "form", "backend", "predict", "ideal", "fit", "ideal"]
-    return f"""## Sparse forms against the ideal
-
-How many times as fast as *bank*, with all experts evaluated. Ideal: how many times
-fewer operations it has.
-
-{lines(heads, sorted(rows), left=3)}
-"""
+    return _lines(heads, sorted(rows), left=3)
 
 
-def lines(heads, rows, left):
+def _lines(heads, rows, left):
     """A table; the first columns are aligned to the left."""
-    marks = ["---"] * left + ["---:"] * (len(heads) - left)
-    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, marks, *rows])
+    return pages.table([*heads[:left], *(f"{head}:" for head in heads[left:])], rows)
 
 
 def _section(result):
@@ -249,7 +220,7 @@ def _section(result):
             f"### Many runs in one program ({about['backend']})",
             _table("shape", REPLICATE_COLUMNS, result["replicate"]),
         ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def _with_ideal(forms):
@@ -272,7 +243,7 @@ def _table(corner, columns, rows):
         [name, *(_cell(layout, values.get(key)) for _, key, layout in columns)]
         for name, values in rows.items()
     ]
-    return lines([corner, *(head for head, _, _ in columns)], cells, left=1)
+    return _lines([corner, *(head for head, _, _ in columns)], cells, left=1)
 
 
 def _cell(layout, value):

@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 
-from common.scores import area_under_curve
 from dselectk_keras import (
     ChosenGate,
     DenseExperts,
@@ -15,6 +14,7 @@ from dselectk_keras import (
     build_multitask_model,
 )
 from dselectk_keras.models.architectures import ARCHITECTURES
+from dselectk_keras.tables.scores import area_under_curve
 from research.engine import Arm, Experiment, train_jobs
 from research.papers.data import census_income
 

@@ -190,7 +190,7 @@ class Demo(Experiment):
                     f"{results.mean(arm, name):,.0f}"
                     for name in ("multiplications", "parameters")
                 ]
-                rows.append([model.more["kind"], arm, error, *sizes])
+                rows.append([model.more["kind"], title_of(arm), error, *sizes])
         return rows
 
     def draw_errors(self, results):
@@ -225,7 +225,8 @@ class Demo(Experiment):
         )
         ax.legend(title="experts of a task", frameon=False, fontsize=style.SMALL_FONT)
         colors = [kinds[self.arms[arm].more["kind"]] for arm in places]
-        name_points(ax, places, colors)
+        titles = {title_of(arm): place for arm, place in places.items()}
+        name_points(ax, titles, colors)
         return figure
 
     def draw_experts(self, results):
@@ -233,6 +234,11 @@ class Demo(Experiment):
         weights = np.array(results.ran(SHOWN)[0].numbers["weights"])
         groups = grouped_tasks(self.num_tasks).groups
         return plot_expert_heatmap(weights, groups=groups)
+
+
+def title_of(arm):
+    """The name of a model for readers, by the argument of its gate."""
+    return arm.replace("dense first", "dense_steps")
 
 
 def name_points(ax, places, colors):

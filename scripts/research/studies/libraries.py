@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from common.scores import area_under_curve
+from dselectk_keras.tables.scores import area_under_curve
 from research.engine import Arm, Experiment, preset
 
 COLUMNS = "age workclass weight education years marital_status occupation relationship"

@@ -9,7 +9,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from common.scores import area_under_curve
 from dselectk_keras import (
     DecideGates,
     DenseExperts,
@@ -21,6 +20,7 @@ from dselectk_keras import (
 )
 from dselectk_keras.baselines.single_expert import closest_widths
 from dselectk_keras.datasets import Split
+from dselectk_keras.tables.scores import area_under_curve
 from research.engine import Arm, Experiment, preset
 from research.papers.data import movielens
 

@@ -15,7 +15,7 @@ from dselectk_keras import (
     build_multitask_model,
 )
 from dselectk_keras.plots import style
-from dselectk_keras.tables import TableModel
+from dselectk_keras.tables import Settings, TableModel
 from research.engine import Experiment, gap_of, preset
 from research.engine.compare import quantile
 from research.studies.real_tables import TABLES
@@ -23,8 +23,7 @@ from research.studies.real_tables import TABLES
 ESTIMATOR, TUNED, UNTUNED = "TableModel", "rivals, tuned", "rivals, default"
 BEST, STANDARDIZED = "best", "numbers standardized"
 PER_TARGET = "one TableModel per target"
-# Of one network with experts.
-NUM_EXPERTS, UNITS, DROPOUT = 4, (128, 128), 0.1
+NUM_EXPERTS = 4  # Of one network.
 RIVAL = TUNED, BEST
 SEARCH = 120.0  # Seconds, in which `TableModel` tries other settings.
 HELD_OUT = 0.2  # Of the rows to train on, for the settings of the rivals.
@@ -346,8 +345,9 @@ def gated(architecture, gate=None, **options):
     """Fit one network of an architecture, with the encoder of `TableModel`."""
 
     def build(encoder, tasks):
-        num_experts = NUM_EXPERTS if gate else 1
-        experts = DenseExperts(num_experts, UNITS, dropout=DROPOUT)
+        form = Settings()
+        form = form.units, form.activation, form.dropout
+        experts = DenseExperts(NUM_EXPERTS if gate else 1, *form)
         own = {"gate": gate() if callable(gate) else gate} if gate else {}
         return build_multitask_model(
             encoder, tasks, architecture, experts=experts, **own, **options

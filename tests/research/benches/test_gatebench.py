@@ -6,6 +6,7 @@ import itertools
 import json
 import pathlib
 import shlex
+import sys
 import types
 
 import gatebench
@@ -32,7 +33,7 @@ from research.benches.gate_comparison import (
 from research.benches.gate_comparison.apart import build_apart
 from research.benches.gate_comparison.statistics import ratio
 from research.benches.pruned_bottom import build_pruned_bottom, prune
-from research.engine import Job
+from research.engine import Job, pages
 from research.engine.experiment import TRIAL_SEED
 
 COMMITTED = pathlib.Path(__file__).parents[3] / "docs" / "gatebench"
@@ -687,11 +688,22 @@ def test_what_is_no_gate_is_refused(own_file, name, more, parts, text):
 
 
 @pytest.mark.backend_independent
-def test_a_file_that_is_not_there_ends_with_a_message(capsys):
+@pytest.mark.parametrize("name", ["none.py", "table.csv", "folder/table.csv", "none"])
+def test_what_is_no_module_ends_with_a_message(name, capsys):
     with pytest.raises(SystemExit) as ended:
-        gatebench.main(["--module", "none.py", "--backend", keras.backend.backend()])
+        gatebench.main(["--module", name, "--backend", keras.backend.backend()])
     assert ended.value.code == 2
-    assert "must name a file or a module. Received: none.py." in capsys.readouterr().err
+    text = f"must name a .py file, or a module. Received: {name}."
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.backend_independent
+def test_an_error_of_a_module_is_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])
+    (tmp_path / "own_l.py").write_text("import is_not_there")
+    with pytest.raises(ModuleNotFoundError, match="'is_not_there'"):
+        own.read_arms("own_l")
 
 
 @needs_jax
@@ -767,7 +779,7 @@ def test_the_page_of_an_own_gate_has_the_problems_of_the_command(
     monkeypatch.setattr(page, "text", lambda rows, *_: str(shown.append(rows)))
     for name in ("draw", "draw_costs"):
         monkeypatch.setattr(page, name, lambda _: None)
-    monkeypatch.setattr(page.style, "save_figure", lambda *_, **__: None)
+    monkeypatch.setattr(pages, "save_figure", lambda *_, **__: None)
     given = ["--module", own_file("own_fixed"), "--out", str(tmp_path), "--draws", "1"]
     given += ["--backend", keras.backend.backend(), "--problems"]
     # Between the two commands, the gate may have been changed.
@@ -905,7 +917,6 @@ def test_targets_that_are_texts_become_questions():
         (["--mine", "FILE", "--draws", "0"], "must be a positive integer, received 0"),
         (["--mine", "FILE", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
         (["--targets", "b"], "--targets is for --mine"),
-        (["--per-example"], "--per-example is for --mine"),
         (
             ["--mine", "FILE", "--per-example", "--epochs=3"],
             "--epochs is not for --per",

@@ -10,7 +10,7 @@ from common.rivals import Rival
 from research.benches.gate_comparison import no_network
 from research.benches.gate_comparison.no_network import NoNetwork, error_of, paragraphs
 from research.benches.gate_comparison.tables import Table
-from research.engine import Results, Run
+from research.engine import Results, Run, pages
 
 
 @pytest.fixture
@@ -59,6 +59,7 @@ def test_the_page_says_first_where_they_win():
     """Errors over theirs, per table, with the best gate."""
     results = Results(NoNetwork(seeds=2), "cpu")
     assert paragraphs([], ["fit"], ["fit"], results) == []
+    assert pages.block(results).startswith("| table | test error |")
     rows = []
     for problem, gates in {"energy": (2.0, 3.0), "adult": (0.5, 2.0)}.items():
         for draw in range(2):

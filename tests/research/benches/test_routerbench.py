@@ -8,7 +8,6 @@ import gatebench
 import keras
 import numpy as np
 import pytest
-import routerbench
 from checks import assert_close
 from helpers import gradient, numpy
 from keras import ops
@@ -628,7 +627,7 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
             {"objective": error, "test": error, "stage": stages} for error in errors
         ]
 
-    monkeypatch.setattr(routerbench, "choose_backend", lambda _: None)
+    monkeypatch.setattr(gatebench, "choose_backend", lambda _: None)
     monkeypatch.setattr(bench, "train", train)
     # Those committed have all arms.
     monkeypatch.setattr(page, "COMMITTED", tmp_path / "none")
@@ -642,7 +641,8 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
         problem = problems.Problem(kind, lambda *_: None)
         monkeypatch.setitem(problems.PROBLEMS, name, problem)
     given = ["--problems", "tag", "adult", "--out", str(tmp_path / "runs")]
-    routerbench.main([*given, "--draws", "1"])
+    own = ["--per-example"]
+    gatebench.main([*own, *given, "--draws", "1"])
     path = tmp_path / "runs" / "routers_tag.json"
 
     def reported():
@@ -653,11 +653,11 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
     assert len(first) == len(few)
     assert {run["settings"]["rate"] for run in first} == {arms.RATES[-1]}
     capsys.readouterr()
-    routerbench.main([*given, "--draws", "2", "--dry-run"])
+    gatebench.main([*own, *given, "--draws", "2", "--dry-run"])
     shown = capsys.readouterr().out
     assert f"tag: {len(few)} runs" in shown
     assert f"adult: {len(few) - 1} runs" in shown
-    routerbench.main([*given, "--draws", "2"])
+    gatebench.main([*own, *given, "--draws", "2"])
     assert reported()[: len(first)] == first
     assert len(reported()) == 2 * len(first)
     text = (tmp_path / "runs.md").read_text()
@@ -666,13 +666,13 @@ def test_the_command_goes_on_and_writes_the_page(tmp_path, monkeypatch, capsys):
     assert "| router | cost at serving | in training |" in text
     assert "1 generated, with regions" in text
     assert (tmp_path / "images" / "routers.png").exists()
-    routerbench.main([*given[:2], *given[3:], "--draws", "1", "--fresh"])
+    gatebench.main([*own, *given[:2], *given[3:], "--draws", "1", "--fresh"])
     assert len(reported()) == len(first)
 
 
 def test_a_page_alone_refuses_what_it_would_not_read(capsys):
     with pytest.raises(SystemExit):
-        routerbench.main(["--pages-only", "--draws", "2"])
+        gatebench.main(["--per-example", "--pages-only", "--draws", "2"])
     assert "--draws is not for --pages-only" in capsys.readouterr().err
 
 

@@ -3,15 +3,15 @@
 import pytest
 
 from research.engine.claims import Found
-from research.engine.headlines import Headline, cells
+from research.engine.headlines import Headline, cells, read_headlines
 
 PLACES = {"one": "Table 1", "other": "Figure 2"}
 
 
 def claims(*kinds):
-    """Claims that begin with their number."""
+    """Claims whose ids are their numbers."""
     return [
-        Found([], holds, stand_in=stand_in, said=("Section 1", f"{i} is so."))
+        Found(f"{i} so", [], holds, stand_in=stand_in)
         for i, (holds, stand_in) in enumerate(kinds, start=1)
     ]
 
@@ -60,5 +60,16 @@ def test_a_headline_without_claims_has_a_reason():
 
 
 def test_a_claim_that_is_not_there_is_named():
-    with pytest.raises(ValueError, match="one has no claim that begins with '3'"):
+    with pytest.raises(ValueError, match="one has no claims 3"):
         cells(Headline("So.", {"one": ("1", "3")}), {"one": claims(YES, NO)}, PLACES)
+
+
+def test_headlines_are_read_from_a_table(tmp_path):
+    path = tmp_path / "abstracts.md"
+    rows = "| It is so. | one: a, b 2; other: c |  |\n| Not so. | one: d | Why. |\n"
+    path.write_text(
+        f"# Abstracts\n\n## A paper\n\n| x | y | z |\n| - | - | - |\n{rows}"
+    )
+    found = read_headlines(path)["A paper"]
+    assert found[0] == Headline("It is so.", {"one": ("a", "b 2"), "other": ("c",)})
+    assert found[1] == Headline("Not so.", {"one": ("d",)}, "Why.")

@@ -22,13 +22,19 @@ from research.engine import (
     pages,
     preset,
 )
-from research.engine.claims import in_turns
 from research.papers import EXPERIMENTS
 
 TEMPLATE = """
 Thrown {throws} times, {throws:,} or {paper.throws:,}; shares {shares}. {{As it is.}}
 
-{claims}
+| claim | where | the paper says | its number | here |
+| --- | --- | --- | --- | --- |
+| more | Section 1 | More. | 6 | {heads of bent:.1f} of 10 |
+| fewer | Section 2 | Fewer. |  | {heads of fair minus bent:0} |
+| as-many | Section 3 | As many. |  | {heads of lost} |
+| many-more | Section 4 | Many more. | 40 |  |
+| gold | Section {section} | {metal}. |  | {metal} {coins of fair, 2}, {many of fair} |
+| gone | Section 9 | Gone. |  |  |
 
 ## Empty
 
@@ -62,6 +68,14 @@ Heads of {lost_heads}.
 """
 
 
+def many(results, arm):
+    return results.values(arm, "heads") > 4
+
+
+def coins(results, arm, count):
+    return f"{count} {arm} coins"
+
+
 @dataclasses.dataclass(frozen=True)
 class Coin(Experiment):
     name = "coin"
@@ -83,31 +97,14 @@ class Coin(Experiment):
     @property
     def claims(self):
         metal = f"Ours are of {self.metal}."
-        yield Claim(
-            "Section 1",
-            "More.",
-            lambda results: f"{results.mean('bent', 'heads'):.1f} of 10",
-            Higher("bent", "fair", by="heads"),
-            number="6",
-        )
-        yield Claim(
-            "Section 2",
-            "Fewer.",
-            lambda results: f"{results.gap('fair', 'bent', 'heads'):0}",
-            lambda results: results.mean("fair", "heads") > 9,
-        )
-        yield Claim(
-            "Section 3",
-            "As many.",
-            lambda results: results.text("lost", "heads"),
-            Equal("lost", "fair", by="heads", within=0),
-        )
-        yield Claim(
-            "Section 4", "Many more.", "", Higher("fair", "bent", "noise", 40), "40"
-        )
-        yield Claim("Section 5", "Gold.", "", Untestable(metal))
-        test = Higher("bent", "fair", by="heads")
-        yield Claim("Section 6", "Brass.", "", Untestable(metal, but=test))
+        more = Higher("bent", "fair", by="heads")
+        yield Claim("more", more)
+        yield Claim("fewer", lambda results: results.mean("fair", "heads") > 9)
+        yield Claim("as-many", Equal("lost", "fair", by="heads", within=0))
+        yield Claim("many-more", Higher("fair", "bent", "noise", 40))
+        for section, (word, but) in enumerate((("Gold", ""), ("Brass", more)), 5):
+            names = {"section": section, "metal": word}
+            yield Claim(f"gold {word}", Untestable(metal, but), names)
 
     @property
     def fields(self):
@@ -158,7 +155,7 @@ def test_a_page_has_everything(results):
         "| Section 2 | Fewer. |  | -1 ± 0 | no |",
         "| Section 3 | As many. |  | not run | not run |",
         "| Section 4 | Many more. | 40 |  | nil |",
-        "| Section 5 | Gold. |  |  | not testable here: Ours are of tin. |",
+        "| Section 5 | Gold. |  | Gold 2 fair coins, 2 of 3 | not testable",
         "Ours are of tin. These runs alone would say: yes. |",
         "Preset `paper`, not run: 3 runs, 0.1 core-hours, 2 GB; data that are drawn.",
         "| coin | mean heads | most heads | share |\n| --- | --- | --- | --- |\n",
@@ -196,13 +193,25 @@ FEWER = Higher("fair", "bent", by="heads")
     ],
 )
 def test_the_verdict_is_that_of_the_claims(results, tests, verdict):
-    claims = [Claim("a", str(i), "c", test) for i, test in enumerate(tests)]
+    claims = [claim("a", str(i), "c", test) for i, test in enumerate(tests)]
     assert filled(results, *claims).verdict == verdict
+
+
+ROW = """
+| claim | where | the paper says | its number | here |
+| --- | --- | --- | --- | --- |
+| one | {where} | {says} | {number} | {here} |"""
+
+
+def claim(where, says, here, test, number=""):
+    """A claim of the one row."""
+    names = {"where": where, "says": says, "here": here, "number": number}
+    return Claim("one", test, names)
 
 
 def filled(results, *claims, **attributes):
     """A table of claims, filled, of a class with other attributes."""
-    own = type("Own", (Coin,), {"page": "{claims}", "claims": claims, **attributes})
+    own = type("Own", (Coin,), {"page": ROW, "claims": claims, **attributes})
     results.experiment = own(seeds=3)
     return fill_template(results)
 
@@ -215,7 +224,7 @@ def cells(found):
 
 def judged(results, *tests, **attributes):
     """The last cells of a table of claims with these tests."""
-    claims = (Claim("a", str(i), "c", test) for i, test in enumerate(tests))
+    claims = (claim("a", str(i), "c", test) for i, test in enumerate(tests))
     return cells(filled(results, *claims, **attributes))
 
 
@@ -247,20 +256,20 @@ def test_arms_are_compared_seed_by_seed(results, test, word):
 )
 def test_what_the_paper_says_once_is_one_claim(results, tests, counts):
     # Only what is ours differs: the start of a rival, in the column `here`.
-    claims = [Claim("Table 1", "More.", f"start {i}", t) for i, t in enumerate(tests)]
+    claims = [claim("Table 1", "More.", f"start {i}", t) for i, t in enumerate(tests)]
     found = filled(results, *claims)
     assert found.count == counts
     assert found.blocks[0].endswith("are one claim: undecided if they differ.")
     # Another place, statement or number is another claim.
-    others = Claim("a", "b", "c", True), Claim("a", "d", "c", False)
-    found = filled(results, *others, Claim("a", "b", "c", False, "9"))
+    others = claim("a", "b", "c", True), claim("a", "d", "c", False)
+    found = filled(results, *others, claim("a", "b", "c", False, "9"))
     assert found.count == "1 of 3 claims hold, 2 refuted."
     assert "one claim" not in found.blocks[0]
 
 
 def test_a_verdict_on_a_stand_in_has_its_own_word(results):
     tests = MORE, FEWER, Fact(True), Untestable("Why."), None
-    claims = [Claim("a", str(i), "c", test) for i, test in enumerate(tests)]
+    claims = [claim("a", str(i), "c", test) for i, test in enumerate(tests)]
     found = filled(results, *claims, stands_in_for="gold")
     assert cells(found)[:3] == ["yes, on a stand-in", "no, on a stand-in", "yes"]
     counts = "1 of 5 claims hold, 1 hold on a stand-in, 1 refuted on a stand-in, "
@@ -269,26 +278,26 @@ def test_a_verdict_on_a_stand_in_has_its_own_word(results):
 
 
 def test_the_papers_difference_makes_nothing_nil_on_a_stand_in(results):
-    claim = Claim("a", "1", "c", Higher("fair", "bent", by="noise", effect=40))
-    assert filled(results, claim).count == "0 of 1 claims hold, 1 nil."
-    found = filled(results, claim, stands_in_for="gold")
+    more = claim("a", "1", "c", Higher("fair", "bent", by="noise", effect=40))
+    assert filled(results, more).count == "0 of 1 claims hold, 1 nil."
+    found = filled(results, more, stands_in_for="gold")
     assert found.count == "0 of 1 claims hold, 1 undecided."
     assert found.words == "Open"
 
 
 def test_a_page_without_training_says_so(results):
-    words = filled(results, Claim("a", "1", "c", True), trains=False).words
+    words = filled(results, claim("a", "1", "c", True), trains=False).words
     assert words == "Reproduced, untrained"
-    assert filled(results, Claim("a", "1", "c", None), trains=False).words == "Open"
+    assert filled(results, claim("a", "1", "c", None), trains=False).words == "Open"
 
 
 def test_an_experiment_of_ones_own_has_hypotheses(results):
-    found = filled(results, Claim("", "More.", "6", MORE), paper="")
-    assert found.blocks[-1].startswith("| hypothesis | here | holds |\n")
+    found = filled(results, claim("", "More.", "6", MORE), paper="")
+    assert found.blocks[-1].startswith("| the paper says | here | holds |\n")
     assert found.blocks[-1].endswith("| More. | 6 | yes |")
 
 
-def heads(arm, wanted):
+def fewest_heads(arm, wanted):
     """A test of the fewest heads of an arm."""
     return lambda results: results.values(arm, "heads").min() == wanted
 
@@ -298,11 +307,11 @@ def test_claims_within_the_rules_are_of_admissible_runs(results):
         if run.arm == "bent":
             run.numbers["admissible"] = run.seed > 0
     pairs = (("bent", 6.1), ("fair", 4), ("lost", 0))
-    tests = [WithinRules(heads(*pair)) for pair in pairs]
+    tests = [WithinRules(fewest_heads(*pair)) for pair in pairs]
     # Of the heads of bent, 5, 6.1 and 7, the first do not count.
     assert judged(results, *tests) == ["yes", "yes", "not run"]
     # Others as well as this test see all runs.
-    assert judged(results, heads("bent", 5)) == ["yes"]
+    assert judged(results, fewest_heads("bent", 5)) == ["yes"]
     for run in results.runs:
         run.numbers["admissible"] = run.arm != "bent"
     assert judged(results, tests[0], WithinRules(MORE)) == ["inadmissible"] * 2
@@ -317,11 +326,11 @@ def test_seeds_within_the_rules_are_some_of_all(results):
 
 
 def test_what_is_not_run_has_a_reason_and_what_there_is(results):
-    found = filled(results, Claim("a", "1", "c", not_run("Of tin.", but=MORE)))
+    found = filled(results, claim("a", "1", "c", not_run("Of tin.", but=MORE)))
     assert cells(found) == ["not run: Of tin. These runs alone would say: yes."]
     assert found.count == "0 of 1 claims hold, 1 not run."
     # Without the runs, nothing would be said.
-    assert judged(results, not_run("Why.", but=heads("lost", 0))) == ["not run"]
+    assert judged(results, not_run("Why.", but=fewest_heads("lost", 0))) == ["not run"]
 
 
 def test_what_would_decide_may_be_something_else(results):
@@ -336,6 +345,11 @@ def test_a_page_says_what_would_decide(results):
     assert found, cell
     # Two runs of a minute for each seed.
     assert int(found[2]) == round(2 * int(found[1]) / 60)
+
+
+def test_a_claim_without_a_row_is_an_error(results):
+    with pytest.raises(ValueError, match="Received: two without one"):
+        filled(results, Claim("two", True))
 
 
 def test_a_name_that_a_template_cannot_have_is_an_error(results):
@@ -367,11 +381,6 @@ def test_a_table_in_markdown():
     assert pages.table(["x", "y"], rows) == wanted
     wanted = "| x | y |\n| --- | ---: |\n| a | 1 |"
     assert pages.table(["x", "y:"], [["a", 1]]) == wanted
-
-
-def test_claims_are_in_turns():
-    found = in_turns(lambda key: iter([f"{key}1", f"{key}2"]), "ab")
-    assert [*found] == ["a1", "b1", "a2", "b2"]
 
 
 def test_the_index_links_to_every_page(results):

@@ -7,6 +7,7 @@ import pytest
 from research.engine import Results, Run
 from research.engine.results import NotRunError
 from research.papers import EXPERIMENTS
+from research.papers.dselectk._gates import lower, within_rules
 from research.papers.mmoe._census import needs_searches
 
 ROOT = Path(__file__).parents[3]
@@ -80,6 +81,20 @@ def test_a_share_below_a_step_is_not_testable():
     assert experiment.is_as_early(results, 0.1) is False
 
 
+def test_a_gate_without_experts_is_no_rival():
+    ours, other = "DSelect-k, static, alpha 0.5", "Gumbel-softmax, static, alpha 0.5"
+    for experts, wanted in ((0.0, "inadmissible"), (1.0, False)):
+        runs = [
+            (arm, seed, {"admissible": True, "experts": number + 0.01 * seed * number})
+            for arm, number in ((ours, 2.0), (other, experts))
+            for seed in range(5)
+        ]
+        _, results = made_up("dselectk-table1-5", runs)
+        judged = lower(results, [(ours, other, "experts")])
+        assert getattr(judged, "holds", judged) == wanted
+        assert within_rules(results, other).all() == (experts > 0)
+
+
 def figure5(kept, better):
     """Figure 5 where DSelect-k keeps the rules, and is better, for numbers of tasks."""
     runs = []
@@ -106,11 +121,11 @@ def figure5(kept, better):
 )
 def test_claims_of_figure_5_are_of_runs_within_the_rules(kept, better, wanted):
     experiment, results = figure5(kept, better)
-    judged = experiment.is_better(results, "mse", "Top-k")
+    judged = experiment.is_better(results, "mse", ["Top-k"])
     assert getattr(judged, "holds", judged) == wanted
     results.runs = [run for run in results.runs if "Top-k" not in run.arm]
     with pytest.raises(NotRunError):
-        experiment.is_better(results, "mse", "Top-k")
+        experiment.is_better(results, "mse", ["Top-k"])
 
 
 def census(lucky):

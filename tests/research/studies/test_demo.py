@@ -4,10 +4,13 @@ import dataclasses
 import itertools
 import pathlib
 import re
+import subprocess
+import sys
 
 import demo
 import matplotlib.pyplot as plt
 import numpy as np
+import pytest
 from matplotlib.text import Text
 
 from research.engine import Job, Results, Run
@@ -116,3 +119,12 @@ def test_the_committed_runs_are_whole():
         "Top-k's values are at the upper edges of the grids of both, learning rate and "
         "weight decay, and DSelect-k's at that of the decay" in readme
     )
+
+
+@pytest.mark.backend_independent
+def test_the_demo_needs_neither_pandas_nor_scikit_learn_nor_scipy():
+    root = pathlib.Path(__file__).parents[3]
+    blocked = {"pandas": None, "sklearn": None, "scipy": None}
+    code = f"import sys; sys.path.append('scripts'); sys.modules |= {blocked}; "
+    code += "import research.engine, research.studies.demo"
+    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)

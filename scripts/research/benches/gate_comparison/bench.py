@@ -24,9 +24,10 @@ from research.benches.gate_comparison.arms import (
 )
 from research.benches.gate_comparison.problems import PROBLEMS, Problem
 from research.benches.gate_comparison.training import Trainer
-from research.engine import Arm, Experiment, Job, Results, reproduce
+from research.engine import Arm, Experiment, Results, reproduce
 from research.engine.plan import cost
 from research.engine.reproduce import lacking
+from research.engine.search import try_grids
 
 COMMITTED = pathlib.Path(__file__).parents[4] / "docs" / "gatebench" / "gates"
 # What the results of a problem depend on, beside its data and its epochs.
@@ -127,20 +128,16 @@ class Gates(Experiment):
             if "random" not in trainer.best:
                 self.run("random", jobs)
             bases = trainer.best["random"]
-        grid = self.grid(arm)
-        asked = [
-            Job(draw, base | own)
+        grids = {
+            draw: [base | own for own in self.grid(arm)]
             for draw, base in zip(draws, bases, strict=True)
-            for own in grid
-        ]
-        histories = trainer.train(compared, asked)
-        rows = [
-            summarize(trainer, job, history, compared.more["dense"])
-            for job, history in zip(asked, histories, strict=True)
-        ]
-        size = len(grid)
-        parts = [rows[first : first + size] for first in range(0, len(rows), size)]
-        found = [self.best(arm, part) for part in parts]
+        }
+
+        def train(asked):
+            pairs = zip(asked, trainer.train(compared, asked), strict=True)
+            return [summarize(trainer, *p, compared.more["dense"]) for p in pairs]
+
+        found = [self.best(arm, rows) for rows in try_grids(train, grids).values()]
         trainer.best[arm] = [row["settings"] for row in found]
         return found
 

@@ -6,8 +6,6 @@ import keras
 import numpy as np
 import pandas as pd
 
-from common.files import write_whole
-from dselectk_keras.plots import style
 from dselectk_keras.tables import (
     column_kinds,
     convert_columns,
@@ -43,7 +41,7 @@ from research.benches.gate_comparison.statistics import (
     ratio,
 )
 from research.benches.gate_comparison.tables import as_numbers, split_rows
-from research.engine import reproduce
+from research.engine import pages, reproduce
 from research.engine.pages import table
 
 CHOSEN = FIT, SIDE_BY_SIDE, RECIPE, "Top-k, noisy", "shared bottom, pruned"
@@ -120,17 +118,28 @@ def answer(path, targets, draws, folder, epochs=30, own=None, encoding="utf-8"):
     results = reproduce(Gates(problem=problem, compared=arms, seeds=draws))
     rows = rows_of([results])
     best = [seen[run.seed, *run.settings.values()] for run in results.of(FIT)]
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    picture, page = folder / "mine.png", folder / "mine.md"
-    style.save_figure(draw(rows), picture, dpi=150)
-    answered, *others = sentences(rows, list(y), best, without)
-    title, shown = f"# {pathlib.Path(path).name}", f"![Test errors.]({picture.name})"
+    first, *others = sentences(rows, list(y), best, without)
     sizes = [len(x) for x, _ in tables[0].splits]
     how = HOW.format(draws=draws, parts=sizes, rows=len(frame))
-    parts = [title, *own_gates.sentences(rows), answered, shown, *others, how]
-    write_whole(page, "\n\n".join(parts) + "\n")
-    return page, "\n\n".join(parts)
+    parts = [*own_gates.sentences(rows), first], [*others, how]
+    return write_answer(path, pathlib.Path(folder) / "mine", draw(rows), *parts)
+
+
+def write_answer(path, page, figure, first, others):
+    """Write what is found of a table; return the path of the page, and its text.
+
+    Args:
+        path: The file of the table.
+        page: The path of the page, without `.md`.
+        figure: Its picture.
+        first: The parts above the picture.
+        others: The parts below it.
+    """
+    picture = f"{page.name}.png"
+    title, shown = f"# {pathlib.Path(path).name}", f"![Test errors.]({picture})"
+    parts = [title, *first, shown, *others]
+    figures = {picture: figure}
+    return pages.write(page, *parts, figures=figures, dpi=150), "\n\n".join(parts)
 
 
 def check_labels(tables, names, fewest=1):

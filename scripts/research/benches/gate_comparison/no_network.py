@@ -103,6 +103,12 @@ class NoNetwork(Experiment):
             found.append({"test": test, "wins": wins})
         return found
 
+    def table_errors(self, results):
+        """The error on each problem."""
+        yield "table | test error:"
+        for problem in self.arms:
+            yield [problem, results.text(problem, "test")]
+
     def errors(self, results):
         """The errors: a dict from (problem, draw)."""
         return {

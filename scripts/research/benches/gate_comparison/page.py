@@ -4,7 +4,6 @@ import pathlib
 
 import numpy as np
 
-from common.files import write_whole
 from dselectk_keras.plots import style
 from research.benches.gate_comparison import no_network
 from research.benches.gate_comparison import own as own_gates
@@ -21,6 +20,7 @@ from research.benches.gate_comparison.arms import (
 from research.benches.gate_comparison.bench import ONE_SETTING, Gates, read, rows_of
 from research.benches.gate_comparison.problems import DECAYS, PROBLEMS, RATES
 from research.benches.gate_comparison.statistics import (
+    FEWEST_DRAWS,
     errors,
     luck,
     mean_ratio,
@@ -29,8 +29,8 @@ from research.benches.gate_comparison.statistics import (
     ratio,
 )
 from research.engine.pages import MARK, table
+from research.engine.pages import write as write_markdown
 
-FEWEST_DRAWS = 3  # For a verdict.
 SHOWN = [arm for arm in GATES if arm not in NORMALIZED]
 FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
 FEW = """ Some
@@ -48,6 +48,12 @@ NOT_IN_BLOCK = (
     "known groups",
     *OTHER_GATES,
 )
+# Names in docs/choosing.md that differ from those of the page.
+IN_BLOCK = {
+    RECIPE: "DSelect-k, DecideGates",
+    "DSelect-k, entropy": "DSelect-k, entropy penalty",
+    "Top-k, dense first": "Top-k, `dense_steps`",
+}
 TEMPLATE = pathlib.Path(__file__).with_suffix(".md")
 
 
@@ -65,13 +71,12 @@ def write(folder, names=None):
     ]
     if not any(results.runs for results in every):
         raise SystemExit(f"{folder / Gates.name} has no results.")
-    rows, images = rows_of(every), folder / "images"
-    images.mkdir(exist_ok=True)
-    style.save_figure(draw(rows), images / "gatebench.png", dpi=250)
-    style.save_figure(draw_costs(rows), images / "costs.png", dpi=250)
-    path = folder / "gatebench.md"
-    write_whole(path, text_of(every))
-    return path
+    rows = rows_of(every)
+    figures = {"gatebench": draw(rows), "costs": draw_costs(rows)}
+    figures = {f"images/{name}.png": figure for name, figure in figures.items()}
+    return write_markdown(
+        folder / "gatebench", text_of(every), figures=figures, dpi=250
+    )
 
 
 def text_of(every):
@@ -301,7 +306,8 @@ def block(rows):
         if arm not in (FIT, *NOT_IN_BLOCK):
             own, shown = errors(rows, arm), ("all problems", "real data")
             parts = [[part_of(each, part) for each in (own, fit)] for part in shown]
-            lines.append([arm, *(counted(*part) for part in parts)])
+            cells = (counted(*part) for part in parts)
+            lines.append([IN_BLOCK.get(arm, arm), *cells])
     return table(["error / chosen by fit", "all problems", "real data"], lines)
 
 

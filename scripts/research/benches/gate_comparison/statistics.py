@@ -7,6 +7,7 @@ import numpy as np
 from research.benches.gate_comparison.problems import PROBLEMS
 from research.engine.compare import interval
 
+FEWEST_DRAWS = 3  # For a verdict.
 # Problems with the functions or data of others are in their families.
 TWINS = {
     "100,000 examples": "tasks in groups",

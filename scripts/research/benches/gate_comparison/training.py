@@ -17,14 +17,19 @@ from keras import ops
 from dselectk_keras import build_multitask_model
 from dselectk_keras.experts import DenseExperts, Experts
 from dselectk_keras.models import Task
-from dselectk_keras.program import Program
 from research.benches.gate_comparison.apart import build_apart
 from research.benches.pruned_bottom import build_pruned_bottom
 from research.engine.settings import Settings
+from research.engine.side_by_side import (
+    concatenated,
+    in_lanes,
+    make_program,
+    set_numbers,
+    train_side_by_side,
+)
 
 # What gates may read, at first.
 FIRST = {"entropy": 0.0, "gamma": 1.0, "noise": 0.0, "bias_rate": 0.0}
-LANES = 4  # Jobs that are trained side by side.
 NO_DECAY = ["bias", "gamma", "beta"]  # Only the kernels of layers decay.
 
 
@@ -70,15 +75,13 @@ class Trainer:
         self.batch_size = problem.batch_size or self.rows[0] // steps
         # The draws one below the other.
         splits = zip(*(table.splits for table in tables.values()), strict=True)
-        self.data: Any = [
-            tuple(map(np.concatenate, zip(*draws, strict=True))) for draws in splits
-        ]
+        self.data: Any = list(map(concatenated, splits))
         self.places = {seed: place for place, seed in enumerate(tables)}
         self.starts = []
         for seed in tables:
             keras.utils.set_random_seed(seed)
             self.model = self._build()
-            self.program = Program(self.model, self.batch_size)
+            self.program = make_program(self.model, self.batch_size)
             self.starts.append(self.program.read([self.model]))
         self.gate: Any = self.model.get_layer("mmoe").gate if gate else None
 
@@ -177,44 +180,45 @@ class Trainer:
     def _train(self, arm, jobs):
         program, epochs = self.program, self.problem.epochs
         draws = np.array([self.places[job.seed] for job in jobs])
-        starts = [self.starts[draw] for draw in draws]
-        state = keras.tree.map_structure(lambda *each: np.concatenate(each), *starts)
-        orders = [np.random.default_rng(job.seed) for job in jobs]
-        held_out = [draws[:, None] * rows + np.arange(rows) for rows in self.rows[1:]]
-        events, measured = [self.events(arm, job) for job in jobs], []
-        for epoch in range(epochs):
+        rngs = [np.random.default_rng(job.seed) for job in jobs]
+        events = [self.events(arm, job) for job in jobs]
+
+        def prepare(state, epoch):
             for i, job in enumerate(jobs):
                 if epoch in events[i]:
                     program.write(self.model, state, i)
                     for action in events[i][epoch]:
                         action(self, job)
                     state = program.replace(state, i)
-            state = self._set(state, jobs, epoch / epochs)
-            order = np.stack(list(map(self._order, orders)))
-            order += draws[:, None] * self.rows[0]
-            state, _ = program.train(state, order, self.data[0])
-            losses = []
-            for data, rows in zip(self.data[1:], held_out, strict=True):
-                state, found = program.test(state, rows, data, rows.shape[1])
-                losses.append(found.logs["task_loss"] / len(self.binary))
+            settings = [self._settings(job, epoch / epochs) for job in jobs]
+            return set_numbers(program, state, self.settings.numbers, settings)
+
+        def measure(state):
             units = np.asarray(program.compute(self._units, state))
-            measured.append([*losses, units.mean(axis=1), units.max(axis=1)])
+            return units.mean(axis=1), units.max(axis=1)
+
+        rows = [draws[:, None] * count + np.arange(count) for count in self.rows[1:]]
+        _, found = train_side_by_side(
+            program,
+            concatenated([self.starts[draw] for draw in draws]),
+            self.data[0],
+            (self._order(rngs) + draws[:, None] * self.rows[0] for _ in range(epochs)),
+            list(zip(self.data[1:], rows, strict=True)),
+            prepare,
+            measure,
+        )
+        measured = [
+            [*(log["task_loss"] / len(self.binary) for log in logs), *units]
+            for _, *logs, units in found
+        ]
         return np.transpose(measured, (2, 1, 0))
 
-    def _set(self, state, jobs, progress):
-        """Set the settings of an epoch: variables of the model and the optimizer."""
-        optimizer = self.model.optimizer
-        settings = [{**FIRST, "gamma": 3.0, **job.settings} for job in jobs]
-        for own in settings:
-            own["rate"] *= falling(progress)
-            own["noise"] *= max(0.0, 1 - 2 * progress)
-        variables = {"rate": optimizer.learning_rate, "decay": optimizer.weight_decay}
-        variables |= self.settings.numbers
-        values = {
-            id(variable): np.array([own[name] for own in settings], "float32")
-            for name, variable in variables.items()
-        }
-        return self.program.assign(state, values)
+    def _settings(self, job, progress):
+        """The settings of a job after a part of the training."""
+        own = {**FIRST, "gamma": 3.0, **job.settings}
+        own["rate"] *= falling(progress)
+        own["noise"] *= max(0.0, 1 - 2 * progress)
+        return own
 
     def events(self, arm, job):
         """Changes to the model of a job, by the epoch before which they are made.
@@ -227,18 +231,9 @@ class Trainer:
             found.setdefault(epoch, {})[action] = None
         return found
 
-    def _order(self, rng):
-        return rng.permutation(self.rows[0])[: self.problem.steps * self.batch_size]
-
-
-def in_lanes(train, jobs):
-    """Call a function with some jobs at a time, for a program of one number of them."""
-    found = []
-    for first in range(0, len(jobs), LANES):
-        lanes = jobs[first : first + LANES]
-        padded = [*lanes, *lanes[:1] * (LANES - len(lanes))]
-        found.extend(train(padded)[: len(lanes)])
-    return found
+    def _order(self, rngs):
+        size = self.problem.steps * self.batch_size
+        return np.stack([rng.permutation(self.rows[0])[:size] for rng in rngs])
 
 
 def make_optimizer(model, excluded):

@@ -8,10 +8,13 @@ import sys
 import keras
 import numpy as np
 
-from common.files import write_whole
-from dselectk_keras.plots import style
 from dselectk_keras.tables import read_table
-from research.benches.gate_comparison.mine import as_inputs, as_labels, check_labels
+from research.benches.gate_comparison.mine import (
+    as_inputs,
+    as_labels,
+    check_labels,
+    write_answer,
+)
 from research.benches.gate_comparison.statistics import errors, ratio
 from research.benches.gate_comparison.tables import split_rows
 from research.benches.router_comparison import page
@@ -26,8 +29,8 @@ from research.benches.router_comparison.arms import (
 )
 from research.benches.router_comparison.problems import SIZES, Problem
 from research.benches.router_comparison.training import BATCH_SIZE, STEPS, train
-from research.engine import Job
 from research.engine.pages import table
+from research.engine.search import try_grids
 
 # One or two of each kind.
 ASKED = (
@@ -110,17 +113,11 @@ def answer(path, targets, draws, folder, encoding="utf-8"):
     check_labels(tables.values(), names, FEWEST_LABELS)
     problem = Problem("real", lambda seed, _: tables[seed])
     rows = compare(problem, tables)
-    folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    picture, written = folder / "routers.png", folder / "routers.md"
-    title = pathlib.Path(path).name
-    style.save_figure(page.draw({title: rows}), picture, dpi=150)
     sizes = x.shape[1], problem.num_experts, len(names)
-    answered, *others = sentences(rows, sizes)
-    parts = [f"# {title}", answered, f"![Test errors.]({picture.name})", *others]
-    parts.append(how(tables[0], draws, problem))
-    write_whole(written, "\n\n".join(parts) + "\n")
-    return written, "\n\n".join(parts)
+    first, *others = sentences(rows, sizes)
+    parts = [first], [*others, how(tables[0], draws, problem)]
+    figure = page.draw({pathlib.Path(path).name: rows})
+    return write_answer(path, pathlib.Path(folder) / "routers", figure, *parts)
 
 
 def compare(problem, tables):
@@ -130,28 +127,23 @@ def compare(problem, tables):
         problem: A `Problem`.
         tables: A dict of its `Table` by seed.
     """
-    jobs = {}
-    for arm in ASKED:
-        own, *_ = ROUTERS[arm].space["own"]
-        jobs[arm] = [
-            Job(seed, {"rate": rate, "decay": decay, "own": own})
-            for seed in tables
-            for rate, decay in itertools.product(RATES, DECAYS)
-        ]
-    total, rows = sum(map(len, jobs.values())), []
+    pairs, rows = list(itertools.product(RATES, DECAYS)), []
+    total = len(ASKED) * len(tables) * len(pairs)
     bar = keras.utils.Progbar(
         total, unit_name="training", verbose=int(sys.stdout.isatty())
     )
-    for arm, own in jobs.items():
-        found = train(problem, arm, tables, own, STAGES)
-        for seed in tables:
-            of_draw = [
-                each for job, each in zip(own, found, strict=True) if job.seed == seed
-            ]
+    for arm in ASKED:
+        own, *_ = ROUTERS[arm].space["own"]
+        grid = [{"rate": rate, "decay": decay, "own": own} for rate, decay in pairs]
+        found = try_grids(
+            lambda jobs, arm=arm: train(problem, arm, tables, jobs, STAGES),
+            dict.fromkeys(tables, grid),
+        )
+        for seed, of_draw in found.items():
             best = min(of_draw, key=lambda each: each["objective"])
             if math.isfinite(best["test"]):
                 rows.append({"problem": NAME, "arm": arm, "draw": seed, **best})
-        bar.add(len(own))
+        bar.add(len(tables) * len(pairs))
     return rows
 
 

@@ -5,9 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from common.files import read_json, write_whole
+from common.files import read_json
 from dselectk_keras.plots import style
-from research.benches.gate_comparison.statistics import errors, mean_ratio, only, ratio
+from research.benches.gate_comparison.statistics import (
+    FEWEST_DRAWS,
+    errors,
+    mean_ratio,
+    only,
+    ratio,
+)
 from research.benches.router_comparison.arms import (
     DECAYS,
     DENSE,
@@ -26,6 +32,7 @@ from research.benches.router_comparison.problems import PROBLEMS
 from research.benches.router_comparison.training import BATCH_SIZE, STEPS
 from research.engine import Results
 from research.engine.pages import MARK, table
+from research.engine.pages import write as write_markdown
 from research.engine.results import results_path
 from research.engine.search import best_settings
 
@@ -38,7 +45,6 @@ KINDS = {
     "real": "real tables",
 }
 SHOWN = {kind: KINDS[kind] for kind in ("regions", "real")}
-FEWEST_DRAWS = 3  # For a verdict.
 # Learned routers that serve one or two experts.
 ROUTED = [
     name
@@ -73,8 +79,8 @@ TICKS = 0.1, 0.2, 0.5, 1, 2, 5, 10  # Of a long axis.
 
 WHICH = """\
 - **Which router?** Of the package's that run one or two experts, {regions} has the
-  lowest error where generated inputs have regions, and {real} on real tables. Intervals
-  do not part these from the first: {near_regions}; from the second: {near_real}."""
+  lowest error where generated inputs have regions, and {real} on real tables. Not
+  clearly worse than the first: {near_regions}; than the second: {near_real}."""
 WORTH = """\
 - **What is it worth?** With regions, {arm} has {regions} times the test error of one
   expert, and on real tables {real}, at {serving:.1f} times its cost at serving and
@@ -86,8 +92,8 @@ ENOUGH = """\
   these{wider_names}, a wide expert is as good: there width helps, and not routing."""
 
 SHORT = """\
-One expert is enough on {enough} of {problems} problems. On {better}, a router is
-better, but on {wider} of these a wide expert is as good."""
+A router of the package is better than one expert on {better} of {problems} problems;
+on {wider} of these a wide expert is as good. On {enough}, one expert is enough."""
 IN_BLOCK = {"Top-2": "`TopKGate(2)`", SWITCH: "`SwitchGate`", WIDE: WIDE}
 
 
@@ -97,14 +103,10 @@ def write(folder):
     every = read(folder)
     if not every:
         raise SystemExit(f"{folder} has no results of all routers on a problem.")
-    (folder.parent / "images").mkdir(parents=True, exist_ok=True)
-    picture = folder.parent / "images" / "routers.png"
     rows = rows_of(every)
-    panels = {title: in_kind(rows, kind) for kind, title in SHOWN.items()}
-    style.save_figure(draw(panels), picture, dpi=200)
-    path = folder.with_suffix(".md")
-    write_whole(path, text(every))
-    return path
+    figure = draw({title: in_kind(rows, kind) for kind, title in SHOWN.items()})
+    figures = {"images/routers.png": figure}
+    return write_markdown(folder, text(every), figures=figures, dpi=200)
 
 
 def read(folder):

@@ -11,8 +11,7 @@ from keras import ops
 from dselectk_keras import DenseExperts, MoE, SmearExperts
 from dselectk_keras.gates.record import recording
 from dselectk_keras.ops import keep_top_k, softmax
-from dselectk_keras.program import Program
-from research.benches.gate_comparison.training import falling, in_lanes, make_optimizer
+from research.benches.gate_comparison.training import falling, make_optimizer
 from research.benches.router_comparison.arms import FIRST, ROUTERS, UNITS
 from research.benches.router_comparison.by_losses import (
     choice_loss,
@@ -20,6 +19,13 @@ from research.benches.router_comparison.by_losses import (
     posterior_loss,
 )
 from research.engine.settings import Settings
+from research.engine.side_by_side import (
+    concatenated,
+    in_lanes,
+    make_program,
+    set_numbers,
+    train_side_by_side,
+)
 
 STEPS, BATCH_SIZE = 150, 100  # Of a stage, after which the model is evaluated.
 TAGS = "region", "hash", "none"
@@ -152,7 +158,7 @@ def keep(weights, k):
 @functools.cache
 def program_of(arm, sizes):
     """A program of an arm; other seeds and problems of these sizes share it."""
-    return Program(build(arm, sizes, 0), BATCH_SIZE)
+    return make_program(build(arm, sizes, 0), BATCH_SIZE)
 
 
 @functools.cache
@@ -209,11 +215,10 @@ def _train(arm, sizes, tables, jobs, stages):
     rows[1:] = [min(rows[1:])] * 2
     # The draws one below the other.
     data = [
-        _stacked([_arrays(table, i, count, sizes) for table in tables])
+        concatenated([_arrays(table, i, count, sizes) for table in tables])
         for i, count in enumerate(rows)
     ]
-    starts = [first_state(arm, sizes, job.seed) for job in jobs]
-    state = keras.tree.map_structure(lambda *each: np.concatenate(each), *starts)
+    state = concatenated([first_state(arm, sizes, job.seed) for job in jobs])
     gate, own = model.layer.gate, [job.settings["own"] for job in jobs]
     firsts = [ROUTERS[arm].more["start"](gate, each, total) for each in own]
     for pairs in zip(*firsts, strict=True):
@@ -222,36 +227,28 @@ def _train(arm, sizes, tables, jobs, stages):
         state = program.assign(state, {id(variable): values})
     lanes = np.arange(len(jobs))[:, None]
     orders = [_order(rows[0], total * BATCH_SIZE, job.seed) for job in jobs]
-    orders = [order.reshape(stages, -1) for order in orders]
-    measured = []
-    for stage in range(stages):
+    orders = np.stack([order.reshape(stages, -1) for order in orders], axis=1)
+
+    def prepare(state, stage):
         settings = [_settings(arm, job, stage / stages) for job in jobs]
-        state = program.assign(state, _values(model, settings))
-        order = np.stack([own[stage] for own in orders]) + lanes * rows[0]
-        state, _ = program.train(state, order, data[0])
-        errors = []
-        for i in (1, 2):
-            order = lanes * rows[i] + np.arange(rows[i])
-            state, results = program.test(state, order, data[i], rows[i])
-            errors.append(results.logs["loss"])
-        measured.append(errors)
-    return list(map(_best, np.transpose(measured, (2, 1, 0))))
+        return set_numbers(program, state, model.numbers.numbers, settings)
+
+    _, found = train_side_by_side(
+        program,
+        state,
+        data[0],
+        orders + lanes * rows[0],
+        [(data[i], lanes * rows[i] + np.arange(rows[i])) for i in (1, 2)],
+        prepare,
+    )
+    errors = [[log["loss"] for log in logs] for _, *logs in found]
+    return list(map(_best, np.transpose(errors, (2, 1, 0))))
 
 
 def _settings(arm, job, done):
     """The settings of a job after a part of the training."""
     own = {"rate": job.settings["rate"] * falling(done), "decay": job.settings["decay"]}
     return {**FIRST, **own, **ROUTERS[arm].more["change"](job.settings["own"], done)}
-
-
-def _values(model, settings):
-    """The values of variables, by their `id`."""
-    optimizer = model.optimizer
-    variables = {"rate": optimizer.learning_rate, "decay": optimizer.weight_decay}
-    return {
-        id(variable): np.array([own[name] for own in settings], "float32")
-        for name, variable in (variables | model.numbers.numbers).items()
-    }
 
 
 def _arrays(table, part, count, sizes):
@@ -264,10 +261,6 @@ def _arrays(table, part, count, sizes):
     zeros = np.zeros(count, "int32")
     tags = [zeros if known is None else known[part][:count], hashes, zeros]
     return (x, np.stack(tags, axis=1).astype("int32")), y
-
-
-def _stacked(parts):
-    return keras.tree.map_structure(lambda *each: np.concatenate(each), *parts)
 
 
 def _order(rows, needed, seed):

@@ -158,18 +158,28 @@ def is_admissible(numbers, method, settings):
 def within_rules(results, *arms, tuning=False):
     """For each run of arms, or each trial, whether it keeps the paper's rules."""
     runs = functools.partial(results.of, tuning=True) if tuning else results.ran
-    kept = [run.numbers["admissible"] for arm in arms for run in runs(arm)]
+    kept = [
+        run.numbers["admissible"] and (tuning or uses_experts(run))
+        for arm in arms
+        for run in runs(arm)
+    ]
     return np.array(kept, dtype=bool)
+
+
+def uses_experts(run):
+    """Whether some task uses an expert: a Gumbel-softmax may close all."""
+    return run.numbers.get("experts") != 0
 
 
 def lower(results, comparisons, effects=None, among=1):
     """Judge whether numbers of arms are lower than those of others, by `all_positive`.
 
-    By the runs within the paper's rules: inadmissible, or refuted, if an arm has none.
-    Comparisons are tuples of an arm, the arm that should be higher, the number, and if
-    they are not 1 and 0, a factor and by how much it may be higher.
+    By the runs within the paper's rules that use an expert: inadmissible, or refuted,
+    if an arm has none. Comparisons are tuples of an arm, the arm that should be higher,
+    the number, and if they are not 1 and 0, a factor and by how much it may be higher.
     """
     kept, gaps, ruled = results.within_rules(), [], True
+    kept.runs = [run for run in kept.runs if run.tuning or uses_experts(run)]
     for mine, other, number, scale, under in (
         (*each, *(1, 0.0)[len(each) - 3 :]) for each in comparisons
     ):

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from common.scores import area_under_curve
 from common.training_run import encode_inputs, make_tasks
+from dselectk_keras.tables.scores import area_under_curve
 from research.engine import Experiment, preset, settings
 from research.engine.retrained import Retrained
 from research.papers import citations

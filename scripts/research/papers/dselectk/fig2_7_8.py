@@ -24,10 +24,9 @@ from research.engine import (
     most,
     preset,
 )
-from research.engine.claims import in_turns
 from research.engine.results import how_many
 from research.papers import citations
-from research.papers.dselectk._gates import JUMP, movement, within_rules, words
+from research.papers.dselectk._gates import movement, within_rules, words
 
 K = 4  # The experts that made the labels, and as many may a gate use.
 USED = 0.01  # A smaller weight is none.
@@ -36,7 +35,6 @@ TOP_K, DSELECT_K = "Top-k", "DSelect-k"
 KERAS = "Top-k, Keras' start"  # Uniform in ±sqrt(3 / n), as in COMET's repository.
 STARTS = {TOP_K: "Top-k starts in ±0.05", KERAS: "Top-k has Keras' start"}
 NOISY, WIDE = "noisy Top-k", "Top-k, wide start"
-FOUND = {TOP_K: 1, DSELECT_K: 4}  # The paper's true experts found.
 SIZES = ((2, 8), (4, 16), (4, 32), (4, 128), (2, 1024))  # k and n.
 
 
@@ -106,59 +104,19 @@ class Fig278(Experiment):
 
     @property
     def claims(self):
-        yield Claim(
-            "Appendix C.2.2; Figures 2 and 8",
-            "After tuning, DSelect-k recovers all four true experts. (It holds here if "
-            "it does on most of the problems on which S(Z) is binary.)",
-            lambda r: f"{recovery(r, DSELECT_K)} {kept(r)}",
-            WithinRules(lambda r: most(all_four(r, DSELECT_K))),
-            number="4 of 4",
-        )
-        yield from in_turns(claims_of, STARTS)
-        yield Claim(
-            "Appendix C.2.2; Figure 2, right; Figure 8",
-            "DSelect-k's weights have smooth transitions. (It holds here if none "
-            "jumps.)",
-            lambda r: (
-                f"Steps with a jump: {r.text(DSELECT_K, 'jumps')}. The largest change "
-                f"of a weight in one step: {r.text(DSELECT_K, 'largest')} with "
-                f"DSelect-k, {r.text(TOP_K, 'largest')} with Top-k. {kept(r)}"
-            ),
-            WithinRules(lambda r: (r.values(DSELECT_K, "jumps") == 0).all()),
-        )
-        yield Claim(
-            "Section 3.1.3",
-            "A static DSelect-k gate has k + k log n parameters, a Top-k gate n: fewer "
-            "for relatively small k.",
-            lambda _: (
-                "Counted in built gates: the formulas hold, and DSelect-k has fewer "
-                f"for {sum(parameters(*size)[0] < size[1] for size in SIZES)} of the "
-                f"{len(SIZES)} sizes in the table; with the {K} of 16 experts here "
-                f"{parameters(K, 16)[0]} against {parameters(K, 16)[1]}."
-            ),
-            Fact(
-                lambda _: (
-                    all(
-                        parameters(k, n) == (k + k * (n - 1).bit_length(), n)
-                        for k, n in SIZES
-                    )
-                    and parameters(*SIZES[-1])[0] < SIZES[-1][1]
-                )
-            ),
-            number="k + k log n; n",
-        )
-
-    def table_true_experts_found(self, results):
-        yield (
-            "gate | the paper | true experts found | false experts used | all four and "
-            "no other | experts with any weight | steps with a jump | last jump | "
-            "validation loss"
-        )
-        for arm in self.arms:
-            found = results.texts(arm, "found", "others")
-            texts = results.texts(arm, "experts", "jumps", "last_jump", "loss")
-            share = f"{all_four(results, arm).mean():.0%}"
-            yield [arm, FOUND.get(arm, ""), *found, share, *texts]
+        yield Claim("all-four", WithinRules(lambda r: most(all_four(r, DSELECT_K))))
+        for start, begins in STARTS.items():
+            names = {"start": start, "begins": begins}
+            for name, test in tests_of(start).items():
+                yield Claim(name, test, names)
+        smooth = WithinRules(lambda r: (r.values(DSELECT_K, "jumps") == 0).all())
+        yield Claim("smooth", smooth)
+        found = {size: parameters(*size) for size in SIZES}
+        fewer = sum(ours < theirs for ours, theirs in found.values())
+        log = all(found[k, n] == (k + k * (n - 1).bit_length(), n) for k, n in SIZES)
+        names = {"fewer": fewer, "sizes": len(SIZES), "counts": parameters(K, 16)}
+        ours, theirs = found[SIZES[-1]]
+        yield Claim("parameters", Fact(log and ours < theirs), names)
 
     def table_every_setting(self, results):
         yield ["gate", "setting", "true experts found", "problems that take it"]
@@ -177,10 +135,6 @@ class Fig278(Experiment):
     @property
     def fields(self) -> dict[str, Any]:
         return {
-            "USED": USED,
-            "with_noise": lambda r: recovery(r, NOISY),
-            "from_a_wide_start": lambda r: recovery(r, WIDE),
-            "from_keras_start": lambda r: recovery(r, KERAS),
             "settings_top_k": len(self.settings(TOP_K)),
             "settings_dselect_k": len(self.settings(DSELECT_K)),
             "kept_rule": outside_of_rules,
@@ -354,40 +308,22 @@ def all_four(results, arm):
     return (found == K) & (others == 0)
 
 
-def claims_of(start):
-    """The claims that are judged with each start of Top-k."""
-    begins = STARTS[start]
-    yield Claim(
-        "Appendix C.2.2; Figures 2 and 7",
-        "After tuning, Top-k recovers one of the four, and makes three mistakes. (It "
-        "holds here below 1.5 on average.)",
-        lambda r: f"{begins}: {recovery(r, start)}",
-        lambda r: all_positive([gap_of(1.5 - r.values(start, "found"))]),
-        number="1 of 4",
-    )
-    yield Claim(
-        "Figure 2, caption",
-        "DSelect-k recovers the true experts, Top-k does not.",
-        lambda r: (
-            f"DSelect-k: {recovery(r, DSELECT_K)} {kept(r)} {begins}: "
-            f"{recovery(r, start)}"
-        ),
-        WithinRules(
+def complete(results, arm):
+    """The share of these problems."""
+    return all_four(results, arm).mean()
+
+
+def tests_of(start):
+    """The tests that are made with each start of Top-k, by claim."""
+    return {
+        "one-of-four": lambda r: all_positive([gap_of(1.5 - r.values(start, "found"))]),
+        "recovers": WithinRules(
             lambda r: all_hold(
                 [most(all_four(r, DSELECT_K)), most(~all_four(r, start))]
             )
         ),
-    )
-    yield Claim(
-        "Section 2; Figure 2, left; Figure 7",
-        "Top-k's weights oscillate: they jump from step to step.",
-        lambda r: (
-            f"{begins}. Steps with a jump, a change of a weight by more than {JUMP}: "
-            f"{r.text(start, 'jumps')} with Top-k, {r.text(DSELECT_K, 'jumps')} with "
-            "DSelect-k."
-        ),
-        Higher(start, DSELECT_K, by="jumps"),
-    )
+        "oscillates": Higher(start, DSELECT_K, by="jumps"),
+    }
 
 
 def recovery(results, arm):

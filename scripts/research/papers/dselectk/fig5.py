@@ -26,7 +26,7 @@ from research.engine import (
     preset,
     train_jobs,
 )
-from research.engine.claims import HOLDS, in_turns, judge
+from research.engine.claims import HOLDS, judge
 from research.engine.results import NotRunError, format_mean, how_many
 from research.engine.train_jobs import gate_history
 from research.papers import citations
@@ -64,9 +64,17 @@ ASKED = {
 }
 WORDS = {
     # number: place in the figure; how DSelect-k's is, and what
-    "mse": ("left", "lower", "test error"),
-    "related": ("middle", "higher", "Jaccard index of related tasks"),
-    "unrelated": ("right", "lower", "Jaccard index of unrelated tasks"),
+    "mse": {"place": "left", "better": "lower", "what": "test error"},
+    "related": {
+        "place": "middle",
+        "better": "higher",
+        "what": "Jaccard index of related tasks",
+    },
+    "unrelated": {
+        "place": "right",
+        "better": "lower",
+        "what": "Jaccard index of unrelated tasks",
+    },
 }
 
 
@@ -265,7 +273,14 @@ class Fig5(Experiment):
         counts = self.arms_of(OURS, number)
         return {n: self.advantage(results, number, other, n) for n in counts}
 
-    def is_better(self, results, number, *others):
+    def gained(self, results, number, other):
+        """The same, as text."""
+        return ", ".join(
+            f"{count} tasks: {format_mean(gap.mean, np.nan)}"
+            for count, gap in self.advantages(results, number, other).items()
+        )
+
+    def is_better(self, results, number, others):
         """Judge whether DSelect-k is better in a number than others, for every `tasks`.
 
         By the runs within the rules: inadmissible if there are none for some number of
@@ -299,6 +314,13 @@ class Fig5(Experiment):
             values = ([run.numbers[number] for run in each] for each in runs)
             found[f"{name}, {number}"] = list(map(compare.gap_of, values))
         return found
+
+    def fall(self, results):
+        """The means of `falling`, as text."""
+        return "; ".join(
+            f"{name}: {', '.join(format_mean(gap.mean, np.nan) for gap in gaps)}"
+            for name, gaps in self.falling(results).items()
+        )
 
     def falls(self, results):
         """Judge whether all these means fall with the number of tasks."""
@@ -340,119 +362,40 @@ class Fig5(Experiment):
             )
         return "; ".join(texts)
 
+    def views(self, results):
+        return read(self, results)
+
     @property
     def claims(self):
         """The claims, each judged by the reading of the loss that favors it."""
         for claim in self._claims:
-            said: Any = claim.here
-
-            def here(results, said=said):
-                views = read(self, results).items()
-                return " ".join(f"{name}: {said(view)}" for name, view in views)
 
             def test(results, claim=claim):
                 views = read(self, results).values()
                 found = [judge(claim.test, view) for view in views]
                 return max(found, key=lambda judged: FAVORS.index(judged.holds))
 
-            yield claim._replace(here=here, test=test)
+            yield claim._replace(test=test)
 
     @property
     def _claims(self):
-        for several in in_turns(self._claims_of, STARTS):
-            yield from several
-        for n, (place, better, what) in WORDS.items():
-            yield Claim(
-                f"Appendix C.1, results; Figure 5, {place}",
-                f"DSelect-k has a {better} {what} than both ablations, for every "
-                "number of tasks.",
-                lambda r, n=n: f"{self.against(r, n, *ABLATIONS)}.",
-                lambda r, n=n: self.is_better(r, n, *ABLATIONS),
-            )
-        yield Claim(
-            "Appendix C.1, results; Figure 5, middle and right",
-            "For every method, both Jaccard indices fall with the number of tasks. "
-            "(Top-k with both starts.)",
-            lambda r: (
-                "; ".join(
-                    f"{name}: "
-                    + ", ".join(format_mean(gap.mean, np.nan) for gap in gaps)
-                    for name, gaps in self.falling(r).items()
-                )
-                + "."
-            ),
-            WithinRules(self.falls),
-        )
-        yield Claim(
-            "Appendix C.1, results",
-            "Ablation (entropy) often selects about two experts; DSelect-k and Top-k "
-            "select four. (It holds here if the means are below 3, and within 0.5 of "
-            "four.)",
-            lambda r: (
-                f"Experts per task at {self.most_tasks} tasks, after {self.epochs} "
-                f"epochs: {self.experts_used(r)}. A gate that uses more than {K} has "
-                "not become binary at this length."
-            ),
-            self.uses_as_many,
-            number="about 2; 4; 4",
-        )
-
-    def _claims_of(self, start):
-        """Lists of the claims that are judged with each start of Top-k."""
-        begins, ours, theirs = STARTS[start], *map(self.at_most, (OURS, start))
-
-        def advantages(results, number):
-            return ", ".join(
-                f"{count} tasks: {format_mean(gap.mean, np.nan)}"
-                for count, gap in self.advantages(results, number, start).items()
-            )
-
-        yield [
-            Claim(
-                f"Appendix C.1, results; Figure 5, {place}",
-                f"DSelect-k has a {better} {what} than Top-k, for every number of "
-                "tasks.",
-                lambda r, n=n: f"{begins}. {self.against(r, n, start)}.",
-                lambda r, n=n: self.is_better(r, n, start),
-            )
-            for n, (place, better, what) in WORDS.items()
-        ]
-        yield [
-            Claim(
-                "Appendix C.1, results",
-                f"DSelect-k's advantage over Top-k in the {what} grows with the number "
-                "of tasks.",
-                lambda r, n=n: f"{begins}. Advantage: {advantages(r, n)}.",
-                WithinRules(lambda r, n=n: self.grows(r, n, start)),
-            )
-            for n, (_, _, what) in WORDS.items()
-        ]
-        yield [
-            Claim(
-                "Appendix C.1, results",
-                f"At {self.most_tasks} tasks DSelect-k's error is more than 40 % below "
-                "Top-k's.",
-                lambda r: (
-                    f"{begins}: {1 - ratio(r, ours, theirs, 'mse'):.0%} below: "
-                    f"{r.text(ours, 'mse')} against {r.text(theirs, 'mse')}."
-                ),
-                WithinRules(lambda r: is_times(r, theirs, ours, "mse", 1 / 0.6)),
-                number="over 40 %",
-            )
-        ]
-        yield [
-            Claim(
-                "Appendix C.1, results",
-                f"At {self.most_tasks} tasks DSelect-k's Jaccard index of related "
-                "tasks is 76 % above Top-k's.",
-                lambda r: (
-                    f"{begins}: {ratio(r, ours, theirs, 'related') - 1:+.0%}: "
-                    f"{r.text(ours, 'related')} against {r.text(theirs, 'related')}."
-                ),
-                WithinRules(lambda r: is_times(r, ours, theirs, "related", 1.76)),
-                number="76 %",
-            )
-        ]
+        for number, texts in WORDS.items():
+            names = {"number": number, "one": ABLATIONS[0], "other": ABLATIONS[1]}
+            test = functools.partial(self.is_better, number=number, others=ABLATIONS)
+            yield Claim("ablations", test, names | texts)
+        for (start, begins), number in itertools.product(STARTS.items(), WORDS):
+            names = {"number": number, "start": start, "begins": begins}
+            test = functools.partial(self.is_better, number=number, others=[start])
+            yield Claim("better", test, names | WORDS[number])
+            test = functools.partial(self.grows, number=number, other=start)
+            yield Claim("grows", WithinRules(test), names | WORDS[number])
+        for start, begins in STARTS.items():
+            ours, theirs = map(self.at_most, (OURS, start))
+            names = {"ours": ours, "theirs": theirs, "begins": begins}
+            yield Claim("error", times(theirs, ours, "mse", 1 / 0.6), names)
+            yield Claim("jaccard", times(ours, theirs, "related", 1.76), names)
+        yield Claim("falls", WithinRules(self.falls))
+        yield Claim("uses", self.uses_as_many)
 
     def table_all_numbers(self, results):
         yield (
@@ -483,17 +426,9 @@ class Fig5(Experiment):
     @property
     def fields(self) -> dict[str, Any]:
         return {
-            "K": K,
-            "TEMPERATURES": TEMPERATURES,
-            "SOFTMAX_ZERO": SOFTMAX_ZERO,
-            "rates": RATES,
             "gammas": METHODS[OURS].space["gamma"],
             "entropies": METHODS[OURS].space["entropy"],
             "ablation_entropies": METHODS[ABLATIONS[1]].space["entropy"],
-            "recipe_error": lambda r: self.recipe_against(r, "mse"),
-            "recipe_related": lambda r: self.recipe_against(r, "related"),
-            "binary_trials": lambda r: self.binary_trials(r, OURS),
-            "binary_trials_mean": lambda r: self.binary_trials(r, MEAN),
             **{
                 name: functools.partial(self.asked, name=method)
                 for name, method in ASKED.items()
@@ -564,15 +499,24 @@ def read(experiment, results):
     return found
 
 
-def ratio(results, arm, other, number):
-    """The mean of a number, relative to that of another arm."""
-    return results.mean(arm, number) / results.mean(other, number)
+def lower(results, arm, other):
+    """By what share the error of an arm is below another's."""
+    return 1 - results.mean(arm, "mse") / results.mean(other, "mse")
 
 
-def is_times(results, arm, other, number, factor):
-    """Test that a number is more than so many times that of another arm."""
-    mine, theirs = results.pairs(arm, other, number)
-    return all_positive([gap_of(mine - factor * theirs)])
+def higher(results, arm, other):
+    """By what share the Jaccard index of related tasks is above another's."""
+    return results.mean(arm, "related") / results.mean(other, "related") - 1
+
+
+def times(arm, other, number, factor):
+    """The test that a number is more than so many times that of another arm."""
+
+    def test(results):
+        mine, theirs = results.pairs(arm, other, number)
+        return all_positive([gap_of(mine - factor * theirs)])
+
+    return WithinRules(test)
 
 
 def random_jaccard(num_experts):

@@ -5,13 +5,11 @@ import itertools
 from typing import Any
 
 from research.engine import INADMISSIBLE, NIL, Claim, Results, all_hold
-from research.engine.claims import in_turns
 from research.engine.plan import price
 from research.engine.results import how_many
 from research.papers.dselectk import _gates
 from research.papers.dselectk._gates import (
     METHODS,
-    MOST_EXPECTED,
     STARTS,
     STATIC,
     TOP_K,
@@ -41,7 +39,7 @@ class Table1And5(MovieLensExperiment):
     title = "gates on MovieLens, for three weights of the two tasks"
     where = "Tables 1 and 5"
 
-    def counts(self, results, name, alpha):
+    def keeps(self, results, name, alpha):
         """Check whether a method keeps the paper's rules in some run."""
         return _gates.within_rules(results, name_arm(name, alpha)).any()
 
@@ -74,6 +72,14 @@ class Table1And5(MovieLensExperiment):
         """The same, of the sparse gates and softmax."""
         return self.by_alpha(results, with_start(SPARSE_GATES, start), [SOFTMAX])
 
+    def example_wins(self, results):
+        """The same, of DSelect-k per example and static."""
+        return self.by_alpha(results, OURS[1:], [STATIC])
+
+    def counts(self, results, wins, *start):
+        """Number of such comparisons with each outcome, as text."""
+        return counted(wins(results, *start))
+
     def lowest(self, results, names, alpha):
         """The method of the lowest mean loss, or "none"."""
         means = {n: results.mean(name_arm(n, alpha), "loss") for n in names}
@@ -81,7 +87,7 @@ class Table1And5(MovieLensExperiment):
 
     def best(self, results, names):
         """The method of the lowest mean loss within the rules by alpha, as text."""
-        own = ([n for n in names if self.counts(results, n, a)] for a in self.alphas)
+        own = ([n for n in names if self.keeps(results, n, a)] for a in self.alphas)
         return "; ".join(
             f"alpha {a}: {self.lowest(results, counted, a)}"
             for a, counted in zip(self.alphas, own, strict=True)
@@ -92,7 +98,7 @@ class Table1And5(MovieLensExperiment):
 
         Both, if their difference may be chance.
         """
-        counted = [name for name in OURS if self.counts(results, name, alpha)] or OURS
+        counted = [name for name in OURS if self.keeps(results, name, alpha)] or OURS
         best = self.lowest(results, counted, alpha)
         arms = {name: name_arm(name, alpha) for name in (best, *counted)}
         return [n for n in arms if not results.gap(arms[n], arms[best]).is_positive()]
@@ -160,73 +166,29 @@ class Table1And5(MovieLensExperiment):
         return [
             name
             for name in self.compared
-            if not any(self.counts(results, name, alpha) for alpha in self.alphas)
+            if not any(self.keeps(results, name, alpha) for alpha in self.alphas)
         ]
 
     @property
     def claims(self):
-        yield from in_turns(self._claims_of, STARTS)
-        yield Claim(
-            "Section 4.2, Results, on MovieLens",
-            "DSelect-k (per-example) improves on DSelect-k (static); for which alpha "
-            "is not said. (One counts.)",
-            lambda r: f"{counted(self.by_alpha(r, OURS[1:], [STATIC]))}.",
-            lambda r: at_least(1, self.by_alpha(r, OURS[1:], [STATIC])),
-        )
+        for start, begins in STARTS.items():
+            every = {"rivals": RIVALS, "gates": GATES, "static": STATIC_GATES}
+            own = {name: with_start(names, start) for name, names in every.items()}
+            names = {**own, "start": start, "begins": begins}
+            for claim, test in self._tests(start, **own).items():
+                yield Claim(claim, test, names)
+        yield Claim("per-example", lambda r: at_least(1, self.example_wins(r)))
 
-    def _claims_of(self, start):
-        """The claims that are judged with each start of Top-k."""
-        begins, static = STARTS[start], with_start(STATIC_GATES, start)
-        better = f"{begins}. The better of the two, or both if either may be"
-        rivals, gates = (with_start(names, start) for names in (RIVALS, GATES))
-        yield Claim(
-            "Section 4.1, first result; Table 1",
-            "For every alpha, one of the two DSelect-k gates has a lower test loss "
-            "than every competing method.",
-            lambda r: (
-                f"{better}: {self.of_better(r, 'loss', 4)}. Against all others: "
-                f"{self.counted_wins(r, rivals, 'loss')}."
-            ),
-            lambda r: self.better_wins(r, rivals, "loss"),
-        )
-        yield Claim(
-            "Section 4.1, first result; Table 1",
-            "For every alpha, the same gate selects fewer experts than every competing "
-            "gate.",
-            lambda r: (
-                f"{better}: {self.of_better(r, 'experts')}. Against all others: "
-                f"{self.counted_wins(r, gates, 'experts')}."
-            ),
-            lambda r: self.better_wins(r, gates, "experts"),
-        )
-        yield Claim(
-            "Section 4.1, second result; Table 1",
-            "Of the three static sparse gates none wins for every alpha.",
-            lambda r: (
-                f"{begins}. Lowest mean test loss of those within the rules: "
-                f"{self.best(r, static)}."
-            ),
-            lambda r: self.no_winner(r, static),
-        )
-        yield Claim(
-            "Section 4.1, second result; Table 1",
-            "DSelect-k (static) has a lower loss than both Top-k (static) and "
-            "Gumbel-softmax for two of the three alphas.",
-            lambda r: (
-                f"{begins}. For the alphas: {counted(self.static_wins(r, start))}."
-            ),
-            lambda r: at_least(2, self.static_wins(r, start)),
-            number="2 of 3",
-        )
-        yield Claim(
-            "Section 4.1, third result; Table 1",
-            "The DSelect-k and Top-k gates have a lower loss than the softmax gate, "
-            "for every alpha.",
-            lambda r: (
-                f"{begins}. For the alphas: {counted(self.sparse_wins(r, start))}."
-            ),
-            lambda r: self.lower(r, with_start(SPARSE_GATES, start), [SOFTMAX]),
-        )
+    def _tests(self, start, rivals, gates, static):
+        """The tests that are made with each start of Top-k, by claim."""
+        sparse = with_start(SPARSE_GATES, start)
+        return {
+            "lower-loss": lambda r: self.better_wins(r, rivals, "loss"),
+            "fewer-experts": lambda r: self.better_wins(r, gates, "experts"),
+            "no-winner": lambda r: self.no_winner(r, static),
+            "two-alphas": lambda r: at_least(2, self.static_wins(r, start)),
+            "sparse": lambda r: self.lower(r, sparse, [SOFTMAX]),
+        }
 
     def table_1(self, results):
         heads = ([f"loss, alpha {alpha}", "experts", WITHIN] for alpha in self.alphas)
@@ -266,7 +228,6 @@ class Table1And5(MovieLensExperiment):
     def fields(self) -> dict[str, Any]:
         sizes = {name: e.embedding * e.units for name, e in self.presets().items()}
         return {
-            "MOST_EXPECTED": MOST_EXPECTED,
             "finer_lambdas": lambda r: Gumbel.sparsities if self.finer(r) else None,
             "finer_epochs": max(Gumbel.epochs),
             "price": lambda r: price(r, epochs=(20,)),

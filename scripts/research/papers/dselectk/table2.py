@@ -20,7 +20,6 @@ from research.engine import (
     stand_in,
     train_jobs,
 )
-from research.engine.claims import in_turns
 from research.engine.plan import price
 from research.engine.results import how_many
 from research.engine.train_jobs import gate_history
@@ -33,7 +32,6 @@ from research.papers.dselectk._gates import (
     STATIC,
     TOP_K,
     TOP_K_KERAS,
-    binary_after,
     is_binary_by,
     with_start,
     within_rules,
@@ -162,68 +160,21 @@ class Table2(Experiment):
 
     @property
     def claims(self):
-        mnist = "multi_mnist"
-        yield from in_turns(self._on_mnist, STARTS)
-        yield Claim(
-            "Section 4.2; Table 2, Multi-MNIST",
-            "DSelect-k (static) comes close to the softmax gate, with fewer experts. "
-            "(Close: here, the error is higher by less than one percentage point.)",
-            lambda r: (
-                "Errors (%) and experts. "
-                + shown(r, mnist, [STATIC, SOFTMAX], [("error", 100), ("experts", 1)])
-            ),
-            lambda r: below(r, mnist, [SOFTMAX], [("error", 1, 0.01), ("experts",)]),
-            number="1.7 and 8 experts",
-        )
-        yield Claim(
-            "Section 4.2; Table 2, Multi-MNIST",
-            "DSelect-k (per-example) is not better than DSelect-k (static). (It holds "
-            "here if its error is higher.)",
-            lambda r: (
-                "Errors (%). "
-                + shown(r, mnist, [STATIC, PER_EXAMPLE], [("error", 100)])
-            ),
-            lambda r: below(r, mnist, [PER_EXAMPLE], [("error",)]),
-        )
-        yield from map(self._on_fashion, STARTS)
+        error, experts = [("error", 100)], ("experts", 1)
+        accuracies = [(name, 100) for name, _ in ACCURACIES]
+        for start in STARTS:
+            rivals, every = (with_start(names, start) for names in (RIVALS, METHODS))
+            numbers = [*ACCURACIES, ("experts",)]
+            shown = [*accuracies, experts]
+            yield lower("better", rivals, numbers, shown, start)
+            points = [("accuracy_bottom_right", -100, -1)]
+            yield lower("second-task", [start], points, accuracies, start)
+            others = [name for name in every if name != STATIC]
+            yield lower("best", others, [("error",)], error, start, "multi_fashion")
+        close = [("error", 1, 0.01), ("experts",)]
+        yield lower("close", [SOFTMAX], close, [*error, experts])
+        yield lower("static", [PER_EXAMPLE], [("error",)], error)
         yield from itertools.starmap(as_table_4, itertools.product(TABLE_4, STARTS))
-
-    def _on_mnist(self, start):
-        """The claims on Multi-MNIST that are judged with each start of Top-k."""
-        mnist, begins = "multi_mnist", STARTS[start]
-        rivals = with_start(RIVALS, start)
-        both = [*((name, 100) for name, _ in ACCURACIES), ("experts", 1)]
-        yield Claim(
-            "Section 4.2; Table 2, Multi-MNIST",
-            "DSelect-k (static) is better than Top-k and Gumbel-softmax in the "
-            "accuracies of both tasks and in the number of experts.",
-            lambda r: (
-                f"{begins}. Accuracies (%) and experts. "
-                + shown(r, mnist, [STATIC, *rivals], both)
-            ),
-            lambda r: below(r, mnist, rivals, [*ACCURACIES, ("experts",)]),
-        )
-        yield Claim(
-            "Section 4.2; Table 2, Multi-MNIST",
-            "DSelect-k (static) improves task 2's accuracy by over 1 % over Top-k "
-            "(static). (We read percentage points.)",
-            lambda r: f"{begins}. By {above(r, start):2} %.",
-            lambda r: below(r, mnist, [start], [("accuracy_bottom_right", -100, -1)]),
-            number="over 1 %",
-        )
-
-    def _on_fashion(self, start):
-        """The claim on Multi-Fashion, with a start of Top-k."""
-        fashion, methods = "multi_fashion", with_start(METHODS, start)
-        return Claim(
-            "Section 4.2; Table 2, Multi-Fashion",
-            "DSelect-k (static) has the best accuracy of all methods.",
-            lambda r: (
-                f"{STARTS[start]}. Errors (%). "
-                + shown(r, fashion, methods, [("error", 100)])
-            ),
-            lambda r: below(r, fashion, {*methods} - {STATIC}, [("error",)]),
-        )
 
     def table_multi_mnist(self, results):
         return self._table(results, "multi_mnist")
@@ -257,25 +208,35 @@ class Table2(Experiment):
         }
 
 
+def lower(claim, others, numbers, shown, start=TOP_K, dataset="multi_mnist"):
+    """The claim that numbers of static DSelect-k are lower than those of others.
+
+    Args:
+        claim: Its id.
+        others: The names of the others.
+        numbers: See `below`.
+        shown: The numbers that are shown; see `as_text`.
+        start: The start of Top-k.
+        dataset: The name of the data set.
+    """
+    test = functools.partial(below, dataset=dataset, others=others, numbers=numbers)
+    names: Any = {"start": start, "begins": STARTS[start]}
+    methods = [STATIC, *others]
+    names["shown"] = lambda r: as_text(r, dataset, methods, shown)
+    return Claim(claim, test, names)
+
+
 def as_table_4(dataset, start):
     """The claim on Table 4 of a data set, with a start of Top-k."""
     steps, flops = TABLE_4[dataset]
     ours, theirs = (arm_name(dataset, method) for method in (STATIC, start))
-    return Claim(
-        f"Table 4, {TITLES[dataset]}",
-        f"S(Z) is binary after {steps} % of the training steps, and training takes "
-        f"{'less' if flops < 1 else 'more'} FLOPS than with Top-k. (It holds here if "
-        "S(Z) is binary as early in every run, and "
-        f"{'fewer' if flops < 1 else 'more'} experts are evaluated per step than with "
-        "Top-k.)",
-        lambda r: (
-            f"{STARTS[start]}. Binary in {how_many(within_rules(r, ours))} "
-            f"runs{binary_after(r, ours)}; experts evaluated per step: "
-            f"{r.text(ours, 'evaluated')} against {r.text(theirs, 'evaluated')}."
-        ),
-        WithinRules(functools.partial(as_in_table_4, dataset=dataset, start=start)),
-        number=f"{steps} %; {flops} times",
-    )
+    names = {"title": TITLES[dataset], "begins": STARTS[start], "steps": steps}
+    names |= {"flops": flops, "ours": ours, "theirs": theirs}
+    names |= {"more": "more", "fewer": "more"}
+    if flops < 1:
+        names |= {"more": "less", "fewer": "fewer"}
+    test = functools.partial(as_in_table_4, dataset=dataset, start=start)
+    return Claim("binary", WithinRules(test), names)
 
 
 def arm_name(dataset, method):
@@ -311,7 +272,7 @@ def task_numbers(predictions, labels):
     return {"loss": loss, "error": error, **numbers}
 
 
-def shown(results, dataset, names, numbers):
+def as_text(results, dataset, names, numbers):
     """Numbers of methods, as text: pairs of a name and a factor."""
     parts = []
     for name in names:

@@ -1,6 +1,7 @@
 """Table 4: when S(Z) becomes binary, and what training costs, on MovieLens."""
 
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from research.engine import UNTESTABLE, Claim, Judged, WithinRules, all_positive, gap_of
 from research.engine.compare import mean_and_error
 from research.engine.results import format_mean, how_many
-from research.papers.dselectk._gates import STARTS, is_binary_by
+from research.papers.dselectk._gates import STARTS, TOP_K, is_binary_by
 from research.papers.dselectk._movielens import MovieLensExperiment
 
 STEPS = {0.1: 11.37, 0.5: 9.39, 0.9: 0.04}  # The paper's % of steps until binary.
@@ -56,34 +57,16 @@ class Table4(MovieLensExperiment):
 
     @property
     def claims(self):
-        for alpha in self.alphas:
+        for alpha, (start, begins) in itertools.product(self.alphas, STARTS.items()):
             ours, _ = self.followed(alpha)
-            yield Claim(
-                f"Table 4, MovieLens {alpha}",
-                f"On MovieLens with alpha {alpha}, S(Z) is binary after {STEPS[alpha]} "
-                "% of the training steps. (It holds here if it is binary as early in "
-                "every run.)",
-                lambda r, ours=ours: (
-                    f"Binary at the end in {how_many(is_decided(r, ours))} runs, after "
-                    f"{r.text(ours, 'decided', scale=100)} % of {self.num_steps} steps."
-                ),
-                WithinRules(lambda r, alpha=alpha: self.is_as_early(r, alpha)),
-                number=f"{STEPS[alpha]} %",
-            )
-        pairs = itertools.product(self.alphas, STARTS)
-        yield from itertools.starmap(self._on_flops, pairs)
-
-    def _on_flops(self, alpha, start):
-        """The claim on the operations of training, with a start of Top-k."""
-        more = "less" if FLOPS[alpha] < 1 else "more"
-        return Claim(
-            f"Table 4, MovieLens {alpha}",
-            f"On MovieLens with alpha {alpha}, training takes {more} FLOPS than with "
-            "Top-k.",
-            lambda r: f"{STARTS[start]}: {self.ratio(r, alpha, start)} times Top-k's.",
-            WithinRules(lambda r: self.more_flops(r, alpha, start)),
-            number=f"{FLOPS[alpha]} times",
-        )
+            names = {"alpha": alpha, "steps": STEPS[alpha], "flops": FLOPS[alpha]}
+            names |= {"ours": ours, "start": start, "begins": begins}
+            names["more"] = "less" if FLOPS[alpha] < 1 else "more"
+            if start == TOP_K:
+                test = functools.partial(self.is_as_early, alpha=alpha)
+                yield Claim(f"binary {alpha}", WithinRules(test), names)
+            test = functools.partial(self.more_flops, alpha=alpha, start=start)
+            yield Claim("flops", WithinRules(test), names)
 
     def table_cost(self, results):
         yield (

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 import dselectk_keras as dk
-from common.scores import area_under_curve
+from dselectk_keras.tables.scores import area_under_curve
 from dselectk_keras.utils import num_trained
 from research.engine import (
     Claim,
@@ -67,6 +67,9 @@ class Census(Experiment, abc.ABC):
     correlation: ClassVar[float]  # The paper's, of the labels.
     main: ClassVar[str]
     asks: ClassVar[str]  # What the main task is, in words.
+    # MMoE beside the best other method: where, and what, the paper says; by how much it
+    # may be lower; its numbers.
+    best_other: ClassVar[tuple[str, str, float, str]]
     paper = citations.MMOE
     published: ClassVar[dict[str, Published]]
     needs = ("UCI Census-Income", 500)
@@ -168,7 +171,7 @@ class Census(Experiment, abc.ABC):
             "epochs": best_epoch(copy) + 1,
             "num_params": num_trained(model),
             **areas(model, data.test),
-            **label_correlation(data, copy.seed),
+            **correlation_of_labels(data, copy.seed),
         }
 
     # Methods for the pages.
@@ -219,105 +222,62 @@ class Census(Experiment, abc.ABC):
     @property
     def claims(self):
         theirs = self.published
-        lowest = min(row.mean for arm, row in theirs.items() if arm != TENSOR)
-        for other, its in (
-            (SINGLE, "the single-task model's"),
-            ("OMoE", "OMoE's"),
-        ):
-            yield Claim(
-                f"{self.where}, mean",
-                f"MMoE's mean is above {its}.",
-                functools.partial(self.versus, arm="MMoE", other=other),
-                functools.partial(self.is_above, arms=["MMoE"], others=[other]),
-                number=f"{theirs['MMoE'].mean:.4f} and {theirs[other].mean:.4f}",
-            )
+        place, says, slack, number = self.best_other
         yield Claim(
-            "Section 6.3.2, on task relatedness",
-            "Shared-bottom is almost always the worst multi-task method, apart from "
-            "tensor factorization: here, by the main task's mean.",
-            lambda r: self.versus(r, self.ranked(r, SINGLE, SHARED, TENSOR)[0], SHARED),
-            lambda r: self.is_above(
-                r, self.ranked(r, SINGLE, SHARED, TENSOR), [SHARED]
-            ),
-            number=f"{theirs[SHARED].mean:.4f}; next {theirs['OMoE'].mean:.4f}",
-        )
-        for arm in ("L2-constrained", "cross-stitch"):
-            yield Claim(
-                "Section 6.3.2, on task relatedness",
-                f"{arm[0].upper() + arm[1:]} is better than shared-bottom.",
-                functools.partial(self.versus, arm=arm, other=SHARED),
-                functools.partial(self.is_above, arms=[arm], others=[SHARED]),
-                number=f"{theirs[arm].mean:.4f} and {theirs[SHARED].mean:.4f}",
-            )
-        yield Claim(
-            f"Section 6.3.2, on tensor factorization; {self.where}, mean",
-            "Tensor factorization is the worst method, in the table by far.",
-            lambda r: self.versus(r, self.ranked(r, TENSOR)[0], TENSOR),
-            lambda r: self.is_above(r, self.ranked(r, TENSOR), [TENSOR]),
-            number=f"{theirs[TENSOR].mean:.4f}; next {lowest:.4f}",
-        )
-        yield Claim(
-            f"{self.where}, best",
-            "MMoE's best run is the best of all methods.",
-            lambda r: beside(self.best_run(r), "MMoE"),
-            lambda r: all_led(r, leads(self.best_run(r), "MMoE")),
-            number=(
-                f"{theirs['MMoE'].best:.4f} and "
-                f"{self.highest_other('MMoE', 'best'):.4f}"
-            ),
-        )
-        yield Claim(
-            f"Section 6.3.2, last paragraph; {self.where}, best run",
-            "The single-task model is the best at the auxiliary task. (Here, as in the "
-            "table: its best run, beside the run of each other method that is best at "
-            "the main task.)",
-            lambda r: beside(self.other_best(r), SINGLE),
-            lambda r: all_led(r, leads(self.other_best(r), SINGLE)),
-            number=(
-                f"{theirs[SINGLE].other_best:.4f} and "
-                f"{self.highest_other(SINGLE, 'other_best'):.4f}"
-            ),
-        )
-        yield Claim(
-            f"{self.where}, mean of the auxiliary task",
-            "MMoE's mean of the auxiliary task is the highest of all methods.",
-            lambda r: (
-                f"MMoE {r.text('MMoE', AUXILIARY, 4)}; difference to the best "
-                "other one, {}, {}.".format(*next(iter(auxiliary_leads(r).items())))
-            ),
-            lambda r: all_led(r, auxiliary_leads(r)),
-            number=(
-                f"{theirs['MMoE'].other_mean:.4f} and "
-                f"{self.highest_other('MMoE', 'other_mean'):.4f}"
-            ),
-        )
-        yield Claim(
-            "Section 6.3.1",
-            f"The absolute correlation of the labels is {self.correlation} on 10,000 "
-            "examples.",
-            lambda r: (
-                f"{r.text('MMoE', 'label_correlation', 4)}. Two samples of 10,000 "
-                "differ by up to 0.03 by chance."
-            ),
-            Fact(
-                lambda r: (
-                    abs(r.mean("MMoE", "label_correlation") - self.correlation) < 0.03
-                )
-            ),
-            number=f"{self.correlation}",
-        )
-
-    def best_other(self, where, says, slack, number):
-        """A claim that MMoE's mean is above that of the best other method."""
-        return Claim(
-            where,
-            says,
-            lambda r: self.versus(r, "MMoE", self.ranked(r, SINGLE, "MMoE")[-1]),
+            "best-other",
             lambda r: self.is_above(
                 r, ["MMoE"], self.ranked(r, SINGLE, "MMoE"), slack, known=False
             ),
-            number,
+            {"place": place, "says": says, "number": number},
         )
+        for other, its in ((SINGLE, "the single-task model's"), ("OMoE", "OMoE's")):
+            yield self._above("above", "MMoE", other, its)
+        without = SINGLE, SHARED, TENSOR
+        yield self._worst("shared-worst", SHARED, without, theirs["OMoE"].mean)
+        for arm in ("L2-constrained", "cross-stitch"):
+            yield self._above("better", arm, SHARED, arm[0].upper() + arm[1:])
+        lowest = min(row.mean for arm, row in theirs.items() if arm != TENSOR)
+        yield self._worst("tensor-worst", TENSOR, [TENSOR], lowest)
+        best, other = leads_of(self.best_run, "MMoE"), leads_of(self.other_best, SINGLE)
+        for claim, arm, number, leads in (
+            ("best-run", "MMoE", "best", best),
+            ("single-best", SINGLE, "other_best", other),
+            ("auxiliary", "MMoE", "other_mean", auxiliary_leads),
+        ):
+            names = {"one": getattr(theirs[arm], number)}
+            names["two"] = self.highest_other(arm, number)
+            yield Claim(claim, functools.partial(all_led, leads=leads), names)
+        yield Claim("correlation", Fact(self.is_correlated))
+
+    def _above(self, claim, arm, other, words):
+        """The claim that a mean is above another's."""
+        one, two = (self.published[each].mean for each in (arm, other))
+        names = {"arm": arm, "other": other, "words": words, "one": one, "two": two}
+        test = functools.partial(self.is_above, arms=[arm], others=[other])
+        return Claim(claim, test, names)
+
+    def _worst(self, claim, arm, without, following):
+        """The claim that a mean is below all but some."""
+        names = {"arm": arm, "without": without, "two": following}
+        names["one"] = self.published[arm].mean
+
+        def test(results):
+            return self.is_above(results, self.ranked(results, *without), [arm])
+
+        return Claim(claim, test, names)
+
+    def is_correlated(self, results):
+        """Check whether the labels correlate as in the paper."""
+        ours = results.mean("MMoE", "label_correlation")
+        return abs(ours - self.correlation) < 0.03
+
+    def versus_next(self, results, arm, without):
+        """A method beside the lowest of the others, but for some."""
+        return self.versus(results, self.ranked(results, *without)[0], arm)
+
+    def versus_best(self, results):
+        """MMoE beside the best other method."""
+        return self.versus(results, "MMoE", self.ranked(results, SINGLE, "MMoE")[-1])
 
     def table_areas(self, results):
         heads = f"{self.main}, best", f"{self.main}, mean"
@@ -352,7 +312,6 @@ class Census(Experiment, abc.ABC):
             "tuned_l2": [*self.space("L2-constrained")],
             "tuned_stitch": [*self.space("cross-stitch")],
             "tuned_tensor": [*self.space(TENSOR)],
-            "luck": luck,
         }
 
     def draw_runs(self, results):
@@ -373,7 +332,7 @@ def areas(model, split):
     return {task: area_under_curve(y, scores[:, 0]) for (task, scores), y in pairs}
 
 
-def label_correlation(data, seed):
+def correlation_of_labels(data, seed):
     """The absolute correlation of the labels of two tasks, on random examples."""
     labels = data.train.y
     if labels.shape[1] < 2:
@@ -392,12 +351,23 @@ def leads(found, arm):
     }
 
 
-def beside(found, arm):
-    """A method and the best other one, as text."""
+def ahead(results, find, arm):
+    """A method and the best other one of what a function finds, as text."""
+    found = find(results)
     gaps = leads(found, arm)
     other = min(gaps, key=lambda name: gaps[name].mean)
     mine, its = found[arm][0], found[other][0]
     return f"{arm} {mine:.4f}, {other} {its:.4f}; difference {gaps[other]}."
+
+
+def leads_of(find, arm):
+    """The function that gives the `leads` in what a function finds."""
+    return lambda results: leads(find(results), arm)
+
+
+def first_lead(results):
+    """The first of the `auxiliary_leads`, as text."""
+    return "{}, {}".format(*next(iter(auxiliary_leads(results).items())))
 
 
 def highest(values):
@@ -452,9 +422,9 @@ def needs_searches(results, judged):
     return Judged(None, why=f"{why} takes {in_words(seconds)}")
 
 
-def all_led(results, gaps):
-    """Test that all of some `leads` are positive."""
-    return needs_searches(results, all_positive(gaps.values()))
+def all_led(results, leads):
+    """Test that all gaps that a function finds are positive."""
+    return needs_searches(results, all_positive(leads(results).values()))
 
 
 def luck(results):

@@ -51,11 +51,6 @@ class Synthetic(Experiment):
         several = self.starts > 1
         fewer = "Fewer runs save time." if self.seeds < 200 else ""
         return {
-            "INPUT_DIM": INPUT_DIM,
-            "NUM_EXPERTS": NUM_EXPERTS,
-            "EXPERT_UNITS": EXPERT_UNITS,
-            "TOWER_UNITS": TOWER_UNITS,
-            "SHARED_UNITS": SHARED_UNITS,
             "num_steps": self.epochs * math.ceil(self.num_train / self.batch_size),
             "data_of_runs": (
                 f"{self.starts} in a row share a data set"

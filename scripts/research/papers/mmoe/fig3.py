@@ -57,28 +57,29 @@ class Fig3(Synthetic):
 
     @property
     def claims(self):
+        yield Claim("less-related", lambda r: is_trend(r, self.shown))
         yield Claim(
-            "Section 3.3, on Figure 3",
-            "The less related the tasks, the higher the loss.",
-            lambda r: (
-                "At the end it is "
-                + ", ".join(f"{r.text(arm, 'loss')} at {arm}" for arm in self.shown)
-                + "."
-            ),
-            lambda r: is_trend(r, self.shown),
-        )
-        yield Claim(
-            "Section 3.3, on Figure 3",
-            "The trend is the same for many other hyperparameters.",
-            lambda r: (
-                f"From {self.shown[-1]} to {self.shown[0]} the loss changes by "
-                + ", ".join(
-                    f"{self.change(r, other):3} with {setting(*other)}"
-                    for other in self.others
-                )
-                + "."
-            ),
+            "same-trend",
             lambda r: all_hold(is_trend(r, self.ends(other)) for other in self.others),
+            {"first": self.shown[0], "last": self.shown[-1]},
+        )
+
+    def losses(self, results):
+        """The losses at the end, as text."""
+        return ", ".join(f"{results.text(arm, 'loss')} at {arm}" for arm in self.shown)
+
+    def medians(self, results):
+        """The medians of the losses at the end, as text."""
+        return ", ".join(
+            f"{format_mean(*median(results.values(arm, 'loss')))} at {arm}"
+            for arm in self.shown
+        )
+
+    def changes(self, results):
+        """The changes of the loss with other settings, as text."""
+        return ", ".join(
+            f"{self.change(results, other):3} with {setting(*other)}"
+            for other in self.others
         )
 
     def table_losses(self, results):
@@ -95,10 +96,6 @@ class Fig3(Synthetic):
     @property
     def fields(self) -> dict[str, Any]:
         return super().fields | {
-            "medians": lambda r: ", ".join(
-                f"{format_mean(*median(r.values(arm, 'loss')))} at {arm}"
-                for arm in self.shown
-            ),
             "other_settings": "; ".join(setting(*other) for other in self.others),
         }
 

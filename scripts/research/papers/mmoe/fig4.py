@@ -2,12 +2,10 @@
 
 import dataclasses
 import itertools
-from typing import Any
 
 from research.engine import Claim, all_hold, all_positive, drawing
 from research.engine.results import format_mean
 from research.engine.search import best_settings
-from research.engine.template import readable
 from research.papers.mmoe._synthetic import (
     MODELS,
     ThreeModels,
@@ -17,6 +15,8 @@ from research.papers.mmoe._synthetic import (
     of_draws,
     write_losses,
 )
+
+SHARED = "Shared-Bottom"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,82 +54,55 @@ class Fig4(ThreeModels):
     @property
     def claims(self):
         low, high = self.ordered[0], self.ordered[-1]
-        yield Claim(
-            "Section 5.1, observation 1",
-            "Every model does better the more the tasks are correlated.",
-            lambda r: (
-                f"Losses at p = {readable(self.ordered)}: "
-                + self.by_model(lambda arm: r.text(arm, "loss"))
-                + "."
-            ),
-            lambda r: all_hold(
+        shared = [(SHARED, m, p) for p in self.ordered for m in ("MMoE", "OMoE")]
+
+        def hardly_differ(results):
+            quarter = abs(self.above(results, SHARED, "MMoE", high).mean) / 4
+            return self.above(results, "OMoE", "MMoE", high).is_zero(quarter)
+
+        tests = {
+            "correlated": lambda r: all_hold(
                 is_trend(r, [arm_of(model, p) for p in self.ordered])
                 for model in MODELS
             ),
-        )
-        yield Claim(
-            "Section 5.1, observation 2",
-            "The gap between correlations is much smaller for MMoE than for OMoE and "
-            "Shared-Bottom.",
-            lambda r: (
-                f"From p = {high:g} to p = {low:g} the loss changes by "
-                + ", ".join(f"{self.change(r, m)} ({m})" for m in MODELS)
-                + "."
+            "smaller-gap": lambda r: all_positive(
+                self.change(r, m, "MMoE") for m in (SHARED, "OMoE")
             ),
-            lambda r: all_positive(
-                self.change(r, m, "MMoE") for m in ("Shared-Bottom", "OMoE")
-            ),
-        )
-        yield Claim(
-            "Section 5.1, observation 2",
-            f"If the tasks are the same (p = {high:g}), OMoE and MMoE hardly differ. "
-            "(It holds here if they differ by less than a quarter of what "
-            "Shared-Bottom and MMoE do.)",
-            lambda r: (
-                "OMoE's loss differs from MMoE's by "
-                f"{self.above(r, 'OMoE', 'MMoE', high)}, Shared-Bottom's by "
-                f"{self.above(r, 'Shared-Bottom', 'MMoE', high)}."
-            ),
-            lambda r: self.above(r, "OMoE", "MMoE", high).is_zero(
-                abs(self.above(r, "Shared-Bottom", "MMoE", high).mean) / 4
-            ),
-        )
-        yield Claim(
-            "Section 5.1, observation 2",
-            "If the correlation decreases, OMoE gets worse, and MMoE changes little. "
-            "(It holds here if OMoE gets worse by more than MMoE, and worse "
-            "than MMoE.)",
-            lambda r: (
-                f"From p = {high:g} to p = {low:g} OMoE's loss changes by "
-                f"{self.change(r, 'OMoE')}, and MMoE's by {self.change(r, 'MMoE')}; at "
-                f"p = {low:g} OMoE's is above MMoE's by "
-                f"{self.above(r, 'OMoE', 'MMoE', low)}."
-            ),
-            lambda r: all_positive(
+            "same-tasks": hardly_differ,
+            "gets-worse": lambda r: all_positive(
                 [
                     self.above(r, "OMoE", "MMoE", low),
                     self.change(r, "OMoE"),
                     self.change(r, "OMoE", "MMoE"),
                 ]
             ),
+            "above-shared": lambda r: all_positive(
+                self.above(r, *each) for each in shared
+            ),
+        }
+        names = {"low": low, "high": high}
+        return (Claim(name, test, names) for name, test in tests.items())
+
+    def losses(self, results):
+        """The losses of each model, as text."""
+        return self.by_model(lambda arm: results.text(arm, "loss"))
+
+    def medians(self, results):
+        """The medians of these losses, as text."""
+        return self.by_model(
+            lambda arm: format_mean(*median(results.values(arm, "loss")))
         )
-        yield Claim(
-            "Section 5.1, observation 3",
-            "Both MoE models are better than Shared-Bottom at every correlation.",
-            lambda r: (
-                "Shared-Bottom's loss is above theirs by "
-                + "; ".join(
-                    f"{self.above(r, 'Shared-Bottom', 'OMoE', p)} (OMoE) and "
-                    f"{self.above(r, 'Shared-Bottom', 'MMoE', p)} (MMoE) at p = {p:g}"
-                    for p in self.ordered
-                )
-                + "."
-            ),
-            lambda r: all_positive(
-                self.above(r, "Shared-Bottom", m, p)
-                for p in self.ordered
-                for m in ("MMoE", "OMoE")
-            ),
+
+    def changes(self, results):
+        """The changes of the loss of each model, as text."""
+        return ", ".join(f"{self.change(results, m)} ({m})" for m in MODELS)
+
+    def above_both(self, results):
+        """By how much the loss of Shared-Bottom is above the others', as text."""
+        return "; ".join(
+            f"{self.above(results, SHARED, 'OMoE', p)} (OMoE) and "
+            f"{self.above(results, SHARED, 'MMoE', p)} (MMoE) at p = {p:g}"
+            for p in self.ordered
         )
 
     def table_losses(self, results):
@@ -141,14 +114,6 @@ class Fig4(ThreeModels):
             middle = format_mean(*median(results.values(arm, "loss")))
             rate = str(best.get("learning_rate", ""))
             yield [model, f"{p:g}", rate, mean, middle, in_training]
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        return super().fields | {
-            "medians": lambda r: self.by_model(
-                lambda arm: format_mean(*median(r.values(arm, "loss")))
-            ),
-        }
 
     def draw_loss(self, results):
         """A panel for each model, a line for each correlation."""

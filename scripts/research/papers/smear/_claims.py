@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from research.engine import Claim, Higher, Untestable, drawing
+from research.engine import Claim, Untestable, drawing
 from research.engine.results import format_mean
 
 ESTIMATORS = ("Top-k", "ST-Gumbel", "REINFORCE", "DSelect-k")
@@ -12,40 +12,23 @@ WIDE = ("SMEAR", "Latent Skills", "Ensemble")  # They use most experts.
 ONE = 1.5  # So many experts in use, or fewer, are "one".
 
 
-def points(arm, others, number="accuracy"):
-    """Points by which an arm is above another, or others: a function of results."""
+def points(results, arm, others, number="accuracy"):
+    """Points by which an arm is above another, or others, as text."""
     others = [others] if isinstance(others, str) else others
-
-    def here(results):
-        gaps = (f"{o}: {signed(results.gap(arm, o, number, 100))}" for o in others)
-        mean = 100 * results.mean(arm, number)
-        return f"{arm} {mean:.1f} %. Points above {'; '.join(gaps)}."
-
-    return here
+    gaps = (f"{o}: {signed(results.gap(arm, o, number, 100))}" for o in others)
+    mean = 100 * results.mean(arm, number)
+    return f"{arm} {mean:.1f} %. Points above {'; '.join(gaps)}."
 
 
-def differences(rows, because=""):
-    """Claims about differences between arms: a generator.
-
-    Args:
-        rows: By the place in the paper, and by what it says: its number, and a test,
-            `Higher` or `Equal`. Of a negative number, the lower arm comes first in the
-            text, and second in the test.
-        because: The reason why runs cannot test them, if they cannot.
-    """
-    for where, own in rows.items():
-        for says, (number, test) in own.items():
-            arms = test.arms, test.others
-            if isinstance(test, Higher) and number.startswith("-"):
-                arms = test.others, test.arms
-            here = points(*arms, test.by)
-            found = Untestable(because, test) if because else test
-            yield Claim(where, says, here, found, number)
+def differences(tests, because=""):
+    """Claims with tests by id, which runs cannot judge, `because` of something."""
+    for name, test in tests.items():
+        yield Claim(name, Untestable(because, test) if because else test)
 
 
-def each(arms, write):
+def each(results, arms, write):
     """Text that a function of results and an arm writes of each arm."""
-    return lambda results: "; ".join(f"{a}: {write(results, a)}" for a in arms) + "."
+    return "; ".join(f"{arm}: {write(results, arm)}" for arm in arms) + "."
 
 
 def signed(gap):

@@ -22,7 +22,6 @@ from research.engine import (
     not_run,
     preset,
 )
-from research.engine.claims import in_turns
 from research.engine.plan import price
 from research.papers import citations
 from research.papers.smear import _backbone, _routers
@@ -117,11 +116,15 @@ class Fig2(Experiment):
         seconds, base = medians_in_turns(calls, self.turns)
         return {"ratio": seconds / base, "speed": self.batch_size / seconds}
 
-    def first(self, results, setting, without, place=0):
-        """The first of `by_time`, or the one at another place, as text."""
-        return ratios(
-            results, setting, [self.by_time(results, setting, without)[place]]
-        )
+    def first(self, results, setting, without):
+        """The first of `by_time`, as text."""
+        router, *_ = self.by_time(results, setting, without)
+        return ratios(results, setting, [router])
+
+    def last(self, results, setting):
+        """The last of `by_time` before the ensemble, as text."""
+        *_, router = self.by_time(results, setting, ["Ensemble"])
+        return ratios(results, setting, [router])
 
     def by_time(self, results, setting, without):
         """The routers that the paper shows, but for some, from the fastest on."""
@@ -134,98 +137,50 @@ class Fig2(Experiment):
     def claims(self):
         size = self.num_experts[0], self.length
         law = math.prod(size) / sum(size)
-        yield from in_turns(self._claims_of, SLOWER)
-        yield Claim(
-            "Section 3, Computational Costs",
-            "SMEAR takes about as many operations as one expert, with 8 experts and "
-            "128 positions: merging adds few.",
-            lambda _: (
-                f"{self.times_flops(BASE, '1x compute') - 1:.1%} more, the router "
-                f"included; up to {SAME:.0%} counts."
-            ),
-            Fact(lambda _: self.times_flops(BASE, "1x compute") - 1 <= SAME),
-            number="2 N / 4 L, which is 3.1% more",
-        )
-        yield Claim(
-            "Section 3, Computational Costs",
-            "The ensemble takes about N L / (N + L) times as many operations as SMEAR.",
-            lambda _: f"{self.times_flops('Ensemble', BASE):.2f} times.",
-            Fact(lambda _: abs(self.times_flops("Ensemble", BASE) / law - 1) <= SAME),
-            number="N L / (N + L), which is 7.53 times",
-        )
+        for setting, slower in SLOWER.items():
+            names: Any = {"setting": setting, "slower": slower}
+            names["discrete"] = discrete = DISCRETE[setting]
+            names["ensemble"] = lambda r, s=setting: r.text(f"{s}, Ensemble", "ratio")
+            for name, test in self._tests(setting, discrete).items():
+                yield Claim(name, test, names)
+        more = self.times_flops(BASE, "1x compute") - 1
+        times = self.times_flops("Ensemble", BASE)
+        yield Claim("operations", Fact(more <= SAME), {"more": more})
+        near = abs(times / law - 1) <= SAME
+        yield Claim("ensemble-operations", Fact(near), {"times": times})
 
-    def _claims_of(self, setting):
-        """The claims on the speed in a setting."""
-        speed = "Section 4, Results, speed; Figure 2"
-        discrete = DISCRETE[setting]
-        yield Claim(
-            speed,
-            f"{setting}: single experts, Adamix, hash and tag routing, which have no "
-            "routing network, are the fastest.",
-            lambda r: (
-                f"Times SMEAR's: {ratios(r, setting, UNROUTED)}; of the others "
-                f"{self.first(r, setting, UNROUTED)} is the fastest."
+    def _tests(self, setting, discrete):
+        """The tests on the speed in a setting, by claim."""
+
+        def all_faster(results, routers, others):
+            pairs = itertools.product(routers, others)
+            return all_hold(faster(results, setting, *pair) for pair in pairs)
+
+        def but_for(results, *routers):
+            return self.by_time(results, setting, routers)
+
+        def extras(results):
+            return [extra(results, setting, router) for router in discrete]
+
+        return {
+            "fastest": not_run(
+                CPU, lambda r: all_faster(r, UNROUTED, but_for(r, *UNROUTED))
             ),
-            not_run(
-                CPU,
-                lambda r: all_hold(
-                    faster(r, setting, one, other)
-                    for one in UNROUTED
-                    for other in self.by_time(r, setting, UNROUTED)
-                ),
-            ),
-        )
-        yield Claim(
-            f"{speed}; Section 3, Computational Costs",
-            f"{setting}: SMEAR and discrete adaptive routing are almost equally fast.",
-            lambda r: (
-                f"Times SMEAR's: {ratios(r, setting, discrete)}."
-                f"{self.copied(r, setting)}"
-            ),
-            not_run(
+            "almost-equal": not_run(
                 f"{CPU} {FORM}",
-                lambda r: all_hold(
-                    extra(r, setting, d).is_zero(SAME) for d in discrete
-                ),
+                lambda r: all_hold(gap.is_zero(SAME) for gap in extras(r)),
             ),
-        )
-        yield Claim(
-            speed,
-            f"{setting}: SMEAR does not cost significantly more time than discrete "
-            "adaptive routing.",
-            lambda r: (
-                "The fastest of these takes "
-                f"{min(ratio(r, setting, d) for d in discrete):.2f} times SMEAR's time."
-            ),
-            not_run(
+            "no-more": not_run(
                 f"{CPU} {FORM}",
-                lambda r: all_hold(
-                    extra(r, setting, d).is_positive(-SAME) for d in discrete
-                ),
+                lambda r: all_hold(gap.is_positive(-SAME) for gap in extras(r)),
             ),
-        )
-        yield Claim(
-            speed,
-            f"{setting}: the ensemble is the slowest.",
-            lambda r: (
-                f"{ratio(r, setting, 'Ensemble'):.2f} times SMEAR's; of the others "
-                f"{self.first(r, setting, ['Ensemble'], -1)} is the slowest."
+            "slowest": not_run(
+                CPU, lambda r: all_faster(r, but_for(r, "Ensemble"), ["Ensemble"])
             ),
-            not_run(
-                CPU,
-                lambda r: all_hold(
-                    faster(r, setting, other, "Ensemble")
-                    for other in self.by_time(r, setting, ["Ensemble"])
-                ),
+            "slower": not_run(
+                CPU, lambda r: extra(r, setting, "Ensemble").is_positive(SAME)
             ),
-        )
-        yield Claim(
-            f"{speed}; Section 3, Computational Costs",
-            f"{setting}: the ensemble is significantly slower than SMEAR.",
-            lambda r: f"{r.text(setting + ', Ensemble', 'ratio')} times.",
-            not_run(CPU, lambda r: extra(r, setting, "Ensemble").is_positive(SAME)),
-            number=SLOWER[setting],
-        )
+        }
 
     def table_costs(self, results):
         yield (
@@ -316,6 +271,11 @@ def ratio(results, setting, router):
 def ratios(results, setting, routers):
     """Those times of routers, as text."""
     return ", ".join(f"{r} {ratio(results, setting, r):.2f}" for r in routers)
+
+
+def least(results, setting, routers):
+    """The least of those times of routers."""
+    return min(ratio(results, setting, router) for router in routers)
 
 
 def faster(results, setting, router, other):

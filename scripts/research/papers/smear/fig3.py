@@ -15,8 +15,6 @@ from research.papers.smear._claims import (
     ONE,
     WIDE,
     distance,
-    drawn,
-    each,
     entropy,
     has_routing,
     in_use,
@@ -42,87 +40,26 @@ class Fig3(DomainComparison):
 
     @property
     def claims(self):
+        for name, but in {
+            **dict.fromkeys(("two-experts", "alike", "evenly", "own"), PHOTOS),
+            "uniform-first": DEPTH,
+            "less-than-glue": "Images and texts here differ in more than that.",
+        }.items():
+            yield Claim(name, Untestable(but))
         yield Claim(
-            f"{TEXT}; Figure 3",
-            "SMEAR sends one domain (Quickdraw) to two experts, in both of the layers "
-            "that are shown.",
-            lambda r: (
-                "SMEAR: the two experts that a domain uses most have "
-                f"{weight_of_two(r, 'SMEAR'):.2f} of its weight in two layers."
-            ),
-            Untestable(PHOTOS),
-        )
-        yield Claim(
-            f"{TEXT}; Figure 3",
-            "SMEAR routes domains that are alike (Painting and Real) alike.",
-            lambda r: (
-                "SMEAR: domains that are alike differ by "
-                f"{apart(r, 'SMEAR', PAIRS).mean():.2f}, others by "
-                f"{apart(r, 'SMEAR', OTHERS).mean():.2f}."
-            ),
-            Untestable(PHOTOS),
-        )
-        yield Claim(
-            f"{TEXT}; Figure 3",
-            "Some domains (Clipart and Sketch) use SMEAR's experts evenly.",
-            lambda r: (
-                f"SMEAR: two domains have {used_by_two(r, 'SMEAR'):.1f} of 6 in use."
-            ),
-            Untestable(PHOTOS),
-        )
-        yield Claim(
-            f"{TEXT}; Figure 12",
-            "Top-k routes uniformly in the first layers, and to a single expert in the "
-            "last.",
-            lambda r: (
-                f"Top-k: {in_use(r, 'Top-k')[:, 0].mean():.1f} experts in use in the "
-                f"first layer and {in_use(r, 'Top-k')[:, -1].mean():.1f} in the last."
-            ),
-            Untestable(DEPTH),
-        )
-        yield Claim(
-            f"{TEXT}; Figures 16, 20 and 24",
-            "REINFORCE, ST-Gumbel and DSelect-k mostly use a single expert.",
-            each(NARROW, lambda r, a: f"{used(r, a)} ({ONE:g} or fewer count)"),
+            "single",
             lambda r: all_positive(
                 gap_of(ONE - in_use(r, arm).mean(axis=1)) for arm in NARROW
             ),
         )
         yield Claim(
-            f"{TEXT}; Figures 12, 16, 20 and 24",
-            "All routers learned by gradient estimation give one domain (Quickdraw) an "
-            "expert of its own.",
-            each(
-                ESTIMATORS,
-                lambda r, a: f"so in {alone(r, a):.0%} of the layers and seeds",
-            ),
-            Untestable(PHOTOS),
-        )
-        yield Claim(
-            f"{TEXT}; Figures 4, 8 and 25",
-            "Latent Skills and the ensemble use most experts, as SMEAR does.",
-            each(WIDE, lambda r, a: f"{used(r, a)} ({MOST:g} or more count)"),
+            "most",
             lambda r: all_positive(
                 gap_of(in_use(r, arm).mean(axis=1) - MOST) for arm in WIDE
             ),
         )
         yield Claim(
-            f"{TEXT}; Figures 3 to 7",
-            "SMEAR's experts specialize less on DomainNet than on GLUE.",
-            "Not compared: our images and our texts differ in more than that.",
-            Untestable("Images and texts here differ in more than that."),
-        )
-        yield Claim(
-            f"{TEXT}; Figures 4, 12, 16, 20 and 24",
-            "Routers learned by gradient estimation specialize and share in less "
-            "meaningful ways than SMEAR.",
-            each(
-                ESTIMATORS,
-                lambda r, a: (
-                    f"domains that are not alike differ by {parted(r, a).mean():.2f} "
-                    f"more, SMEAR's by {parted(r, 'SMEAR').mean():.2f}"
-                ),
-            ),
+            "less-meaningful",
             lambda r: all_positive(
                 gap_of(parted(r, "SMEAR") - parted(r, arm)) for arm in ESTIMATORS
             ),
@@ -141,7 +78,6 @@ class Fig3(DomainComparison):
     @property
     def fields(self) -> dict[str, Any]:
         return super().fields | {
-            "drawn": lambda r: ", ".join(drawn(r)),
             "most_bits": np.log2(len(DOMAINS)),
             "num_domains": len(DOMAINS),
         }
@@ -150,9 +86,37 @@ class Fig3(DomainComparison):
         return _claims.draw_routing(results, DOMAINS, parts=[1.5, 3.5])
 
 
+def few(results, arm):
+    """Number of experts in use on average, and which number counts, as text."""
+    return f"{used(results, arm)} ({ONE:g} or fewer count)"
+
+
+def many(results, arm):
+    """The same where many count."""
+    return f"{used(results, arm)} ({MOST:g} or more count)"
+
+
+def how_often_alone(results, arm):
+    """How often a domain has an expert of its own, as text."""
+    return f"so in {alone(results, arm):.0%} of the layers and seeds"
+
+
+def how_parted(results, arm):
+    """By how much more unlike domains differ, as text."""
+    theirs, ours = (parted(results, each).mean() for each in (arm, "SMEAR"))
+    return (
+        f"domains that are not alike differ by {theirs:.2f} more, SMEAR's by {ours:.2f}"
+    )
+
+
 def used(results, arm):
     """Number of experts in use on average, as text."""
     return f"{in_use(results, arm).mean():.1f} experts in use"
+
+
+def in_layer(results, arm, layer):
+    """The number of experts in use in a layer."""
+    return in_use(results, arm)[:, layer].mean()
 
 
 def weight_of_two(results, arm):
@@ -182,6 +146,11 @@ def apart(results, arm, pairs):
     """The mean distance of the domains of some pairs, `(seeds, layers)`."""
     one, other = np.array([[DOMAINS.index(each) for each in pair] for pair in pairs]).T
     return distance(routing_of(results, arm))[..., one, other].mean(axis=-1)
+
+
+def mean_apart(results, arm, pairs):
+    """The mean of these distances."""
+    return apart(results, arm, pairs).mean()
 
 
 def parted(results, arm):

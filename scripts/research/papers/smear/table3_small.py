@@ -5,9 +5,9 @@ from typing import Any
 
 from research.engine import Higher, drawing
 from research.engine.plan import price
-from research.papers.smear._claims import ESTIMATORS, HEURISTICS, differences, points
+from research.papers.smear._claims import ESTIMATORS, HEURISTICS, differences
 from research.papers.smear._comparison import REFERENCE, DomainComparison
-from research.papers.smear._routers import DOMAINNET, HOURS, OURS, ROUTED_BY, SINGLE
+from research.papers.smear._routers import DOMAINNET, HOURS, ROUTED_BY, SINGLE
 
 
 def above(arms, others, effect=0.0, within=0.0):
@@ -15,66 +15,21 @@ def above(arms, others, effect=0.0, within=0.0):
     return Higher(arms, others, "accuracy", effect, within)
 
 
-CLAIMS = {
-    "Section 4, Results, first result": {
-        (
-            "Tag routing is more accurate than all routers that are learned by "
-            "gradient estimation."
-        ): ("+1.4, +2.9, +1.4, +2.1", above("Tag", ESTIMATORS))
-    },
-    "Section 4, Results, second result": {
-        (
-            "Some routers that are learned by gradient estimation are more accurate "
-            "than hash routing: Top-k."
-        ): ("+7.6", above("Top-k", "Hash", 0.076)),
-        "Some are more accurate than a single expert: Top-k.": (
-            "+1.0",
-            above("Top-k", "1x compute", 0.01),
-        ),
-    },
-    "Abstract; Table 3": {
-        (
-            "Routers that are learned by gradient estimation are less accurate than "
-            "one expert with as many parameters."
-        ): ("+0.8, +2.3, +0.8, +1.5", above("1x parameters", ESTIMATORS))
-    },
-    "Section 4, Results, third result": {
-        (
-            "SMEAR is as good as all routers that are learned by gradient estimation, "
-            "or better."
-        ): ("+2.0, +3.5, +2.0, +2.7", above("SMEAR", ESTIMATORS, within=0.01)),
-        "SMEAR is as good as all heuristic routing strategies, or better.": (
-            "+0.6, +9.6, +3.0, +1.2",
-            above("SMEAR", HEURISTICS, within=0.01),
-        ),
-    },
-    "Section 4, Results": {
-        "SMEAR is more accurate than tag routing.": (
-            "+0.6",
-            above("SMEAR", "Tag", 0.006),
-        ),
-        "SMEAR is more accurate than one expert with as many parameters.": (
-            "+1.2",
-            above("SMEAR", "1x parameters", 0.012),
-        ),
-        "SMEAR is modestly less accurate than the ensemble of the experts.": (
-            "-0.9",
-            above("Ensemble", "SMEAR", 0.009),
-        ),
-        "SMEAR is more accurate than Adamix.": ("+4", above("SMEAR", "Adamix")),
-        "SMEAR is more accurate than Soft MoE.": ("+1.5", above("SMEAR", "Soft MoE")),
-        "SMEAR is more accurate than DSelect-k.": ("+2.7", above("SMEAR", "DSelect-k")),
-        "SMEAR is slightly more accurate than Latent Skills.": (
-            "+0.1",
-            above("SMEAR", "Latent Skills", 0.001),
-        ),
-    },
-    "Section 4, Scaling": {
-        "Twice as many experts make SMEAR more accurate.": (
-            "+0.8",
-            above("SMEAR 2x", "SMEAR", 0.008),
-        )
-    },
+TESTS = {
+    "tag-above-estimators": above("Tag", ESTIMATORS),
+    "hash": above("Top-k", "Hash", 0.076),
+    "single": above("Top-k", "1x compute", 0.01),
+    "parameters-above-estimators": above("1x parameters", ESTIMATORS),
+    "estimators": above("SMEAR", ESTIMATORS, within=0.01),
+    "heuristics": above("SMEAR", HEURISTICS, within=0.01),
+    "tag": above("SMEAR", "Tag", 0.006),
+    "parameters": above("SMEAR", "1x parameters", 0.012),
+    "ensemble": above("Ensemble", "SMEAR", 0.009),
+    "adamix": above("SMEAR", "Adamix"),
+    "soft-moe": above("SMEAR", "Soft MoE"),
+    "dselect-k": above("SMEAR", "DSelect-k"),
+    "latent-skills": above("SMEAR", "Latent Skills", 0.001),
+    "twice": above("SMEAR 2x", "SMEAR", 0.008),
 }
 
 
@@ -88,7 +43,7 @@ class Table3Small(DomainComparison):
 
     @property
     def claims(self):
-        return differences(CLAIMS)
+        return differences(TESTS)
 
     def table_accuracy(self, results):
         yield (
@@ -123,7 +78,6 @@ class Table3Small(DomainComparison):
     @property
     def fields(self) -> dict[str, Any]:
         return super().fields | {
-            "above_ours": points("SMEAR", OURS),
             "price": lambda r: price(r, seeds=20),
             "hours": HOURS["DomainNet"],
             "num_arms": len(self.arms),

@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 import functools
+import itertools
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,49 +37,31 @@ WITH_BOTH = [
     (f"{gate}, L_s", f"{gate}, importance")
     for gate in ("original", "attentive", "distilled")
 ]
-FIRST, SECOND = "Section 7, first result", "Section 7, second result"
 H_S, H_U = "sample_entropy", "utilization_entropy"
 GATES, WITH_L_S = [("attentive", "original")], [("attentive, L_s", "original")]
 
 
-def lower(where, number, pairs, sign=-1, least=False):
-    """Arguments of a claim: the first of each pair is lower, or with `least` as low.
+def lower(number, pairs, sign=-1, least=False):
+    """Arguments of `compare`: the first of each pair is lower, or with `least` as low.
 
     With a `sign` of 1, it is higher.
     """
-    asked = {"number": number, "pairs": pairs, "sign": sign, "least": least}
-    return {"where": where, **asked}
+    return {"number": number, "pairs": pairs, "sign": sign, "least": least}
 
 
 higher = functools.partial(lower, sign=1)
-CLAIMS: dict[str, dict] = {
-    "The attentive gate has a lower error than the original one.": lower(
-        FIRST, "error", GATES
-    ),
-    "The attentive gate with either penalty has a higher H_u than both gates have "
-    "without.": higher(f"{FIRST}; Section 5", H_U, PENALIZED),
-    "The attentive gate with either penalty has a lower H_s than both gates have "
-    "without.": lower(FIRST, H_S, PENALIZED),
-    "L_s has a lower error than L_importance.": lower(SECOND, "error", WITH_BOTH),
-    "L_s has as high an H_u as L_importance, or a higher one. (It holds here if it is "
-    "not lower by more than 5 %.)": higher(SECOND, H_U, WITH_BOTH, least=True),
-    "L_s has a lower H_s than L_importance.": lower(SECOND, H_S, WITH_BOTH),
-    "The attentive gate alone has a lower H_s than the original one.": lower(
-        "Section 1", H_S, GATES
-    ),
-    "Students have no larger error than their attentive teachers. (It holds here if "
-    "it is not larger by more than 5 %.)": lower(
-        "Section 1", "error", [*STUDENTS.items()], least=True
-    ),
-    "The attentive gate with L_s has a lower error than the original mixture.": lower(
-        "Section 8", "error", WITH_L_S
-    ),
-    "The attentive gate with L_s has a higher I(E;Y) than the original mixture.": (
-        higher("Section 8", "mutual_information", WITH_L_S)
-    ),
-    "The attentive gate with L_s has a lower H_s than the original mixture.": lower(
-        "Section 8", H_S, WITH_L_S
-    ),
+TESTS: dict[str, dict] = {
+    "error": lower("error", GATES),
+    "penalized-h-u": higher(H_U, PENALIZED),
+    "penalized-h-s": lower(H_S, PENALIZED),
+    "l-s-error": lower("error", WITH_BOTH),
+    "l-s-h-u": higher(H_U, WITH_BOTH, least=True),
+    "l-s-h-s": lower(H_S, WITH_BOTH),
+    "alone": lower(H_S, GATES),
+    "students": lower("error", [*STUDENTS.items()], least=True),
+    "l-s-better": lower("error", WITH_L_S),
+    "l-s-information": higher("mutual_information", WITH_L_S),
+    "l-s-decides": lower(H_S, WITH_L_S),
 }
 MARGIN = 0.05  # As good: not worse by a larger share.
 ALIKE = 0.01  # Numbers of the paper that differ by a smaller share are as good.
@@ -216,24 +199,19 @@ class TrainingMethods(Tuned, abc.ABC):
             found.append(((one, other), sign * (one - other) >= -slack))
         return found
 
-    def claim(self, says, where, **asked):
+    def claim(self, name, asked):
         """A claim that methods are lower or higher in a number; see `compare`."""
         theirs = (
             " against ".join(map(exact, values)) + ("" if agrees else " (contrary)")
             for values, agrees in self.in_paper(**asked)
         )
-        return Claim(
-            f"{self.where}; {where}",
-            says,
-            lambda results: self.compare(results, **asked)[0],
-            lambda results: self.compare(results, **asked)[1],
-            "; ".join(theirs),
-        )
+        compare = functools.partial(self.compare, **asked)
+        names = {"theirs": "; ".join(theirs), "compared": lambda r: compare(r)[0]}
+        return Claim(name, lambda r: compare(r)[1], names)
 
     @property
     def claims(self):
-        for says, compared in CLAIMS.items():
-            yield self.claim(says, **compared)
+        yield from itertools.starmap(self.claim, TESTS.items())
 
     def table_best(self, results):
         yield (

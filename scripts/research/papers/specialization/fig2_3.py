@@ -1,15 +1,13 @@
 """Figures 2 and 3: expert selection tables of the two gates of Table 1."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
 from research.engine import Claim, drawing, most
-from research.engine.results import how_many
 from research.papers.specialization._mixture import DATA
 from research.papers.specialization._splits import JOINT, SPLIT, SPLITS, Splits, arm_of
-from research.papers.specialization._tables import SHARE, USED, are_used, draw_table
+from research.papers.specialization._tables import SHARE, are_used, draw_table
 
 FIGURE = {JOINT: "Figure 2", SPLIT: "Figure 3"}
 MIXED = "fmnist_mnist"
@@ -29,40 +27,13 @@ class Fig2And3(Splits):
     @property
     def claims(self):
         for name in self.datasets:
-            about = DATA[name]
-            yield Claim(
-                f"Figure 2 ({'a' if name == 'mnist' else 'b'}), Section 4.1",
-                f"{about.title}: the original mixture does not use all of its experts.",
-                lambda r, about=about, name=name: (
-                    f"{how_many(leaves_out(r, name))} runs use fewer than "
-                    f"{about.num_experts} experts; H_u is "
-                    f"{r.text(arm_of(name, JOINT), 'gate_utilization_entropy')} bits "
-                    f"of {np.log2(about.num_experts):.2f}."
-                ),
-                lambda r, name=name: most(leaves_out(r, name)),
-                number=USED_IN_PAPER[name],
-            )
-        yield Claim(
-            "Figure 2 (b), Section 4.1",
-            "FMNIST + MNIST: clothes and digits do not part; an expert gets both.",
-            lambda r: (
-                f"In {how_many(mixes(r))} runs an expert has a tenth or more of its "
-                "images of each kind."
-            ),
-            lambda r: most(mixes(r)),
-            number="expert 2 gets both",
-        )
-        for name in self.datasets:
-            yield Claim(
-                f"Figure 3 ({'a' if name == 'mnist' else 'b'}), Section 4.2",
-                f"{DATA[name].title}: a gate on experts that know a split learns to "
-                "select the expert of each class.",
-                lambda r, name=name: (
-                    f"In {how_many(follows(r, name))} runs most images of every class "
-                    f"choose its expert; {share(r, name):.0%} of all images do."
-                ),
-                lambda r, name=name: follows(r, name).all(),
-            )
+            about, part = DATA[name], "a" if name == "mnist" else "b"
+            names = {"name": name, "about": about, "part": part}
+            names |= {"theirs": USED_IN_PAPER[name], "joint": arm_of(name, JOINT)}
+            names["most_bits"] = np.log2(about.num_experts)
+            yield Claim("leaves-out", lambda r, n=name: most(leaves_out(r, n)), names)
+            yield Claim("follows", lambda r, n=name: follows(r, n).all(), names)
+        yield Claim("mixes", lambda r: most(mixes(r)))
 
     def table_numbers(self, results):
         yield "data | gate | error | I(E;Y) | H_s | H_u | experts used | as the split"
@@ -72,10 +43,6 @@ class Fig2And3(Splits):
             used = num_used(results, name, kind)
             shared = f"{share(results, name):.0%}" if kind == SPLIT else ""
             yield [DATA[name].title, kind, *texts, used, shared]
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        return super().fields | {"SHOWN": SHOWN, "USED": USED}
 
     def draw_tables(self, results):
         size = len(self.arms), SHOWN, 2.0 * len(self.arms) + 0.4

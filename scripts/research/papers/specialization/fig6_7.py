@@ -1,10 +1,9 @@
 """Figures 6 and 7: which of many experts L_s and L_importance use."""
 
 import dataclasses
-from typing import Any
+import functools
 
 from research.engine import Claim, Higher, all_positive, drawing, most, preset
-from research.engine.claims import in_turns
 from research.papers.specialization._images import (
     NUMBERS,
     classified,
@@ -12,7 +11,7 @@ from research.papers.specialization._images import (
     reported,
 )
 from research.papers.specialization._methods import Tuned
-from research.papers.specialization._tables import SHARE, USED, are_used, draw_table
+from research.papers.specialization._tables import SHARE, are_used, draw_table
 
 NEEDS, ALL = "original, L_s", "original, importance"
 COLUMNS = "experts | penalty | error | I(E;Y) | H_s | H_u | experts used"
@@ -53,7 +52,14 @@ class Fig6And7(Tuned):
 
     @property
     def claims(self):
-        return in_turns(claims_of, self.num_experts)
+        for n in self.num_experts:
+            few, every = arm_of(NEEDS, n), arm_of(ALL, n)
+            names = {"n": n, "figure": FIGURES[n], "few": few, "every": every}
+            test = functools.partial(uses_all, arm=every, count=n)
+            yield Claim("all", lambda r, test=test: most(test(r)), names)
+            yield Claim("fewer", Higher(every, few, by="used"), names)
+            test = functools.partial(is_as_good, arm=few, other=every)
+            yield Claim("error", test, names)
 
     def table_best(self, results):
         yield COLUMNS
@@ -66,10 +72,6 @@ class Fig6And7(Tuned):
         yield COLUMNS
         for arm, (method, n) in self.arms.items():
             yield [n, SHOWN[method], *results.texts(arm, *NUMBERS, "used")]
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        return super().fields | {"USED": USED}
 
     def draw_tables(self, results):
         counts = self.num_experts
@@ -85,40 +87,15 @@ class Fig6And7(Tuned):
         return figure
 
 
-def claims_of(n):
-    """The claims on so many experts."""
-    few, every = arm_of(NEEDS, n), arm_of(ALL, n)
-    yield Claim(
-        FIGURES[n],
-        f"{n} experts: L_importance uses all of them.",
-        lambda r: (
-            f"In {(r.values(every, 'used') == n).sum()} of {len(r.of(every))} runs "
-            f"(most count, by a sign test); {r.text(every, 'used')} experts on average."
-        ),
-        lambda r: most(r.values(every, "used") == n),
-    )
-    yield Claim(
-        FIGURES[n],
-        f"{n} experts: L_s uses fewer experts than L_importance.",
-        lambda r: (
-            f"{r.text(few, 'used')} against {r.text(every, 'used')} experts; H_u "
-            f"differs by {r.gap(few, every, 'utilization_entropy'):2} bits."
-        ),
-        Higher(every, few, by="used"),
-    )
-    yield Claim(
-        "Section 6, last sentence",
-        f"{n} experts: L_s has no larger error than L_importance. (By 5 % of it, "
-        "here.)",
-        lambda r: (
-            f"{r.text(few, 'error')} against {r.text(every, 'error')}: "
-            f"{r.gap(few, every, 'error')}."
-        ),
-        lambda r: all_positive(
-            [-r.gap(few, every, "error")], over=-0.05 * r.mean(every, "error")
-        ),
-        number="no number",
-    )
+def uses_all(results, arm, count):
+    """For each run, whether it uses all experts."""
+    return results.values(arm, "used") == count
+
+
+def is_as_good(results, arm, other):
+    """Judge whether an error is at most 5 % larger than another."""
+    gap = -results.gap(arm, other, "error")
+    return all_positive([gap], over=-0.05 * results.mean(other, "error"))
 
 
 def arm_of(method, count):

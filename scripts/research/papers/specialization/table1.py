@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 
-from research.engine import Claim, all_positive
+from research.engine import Claim, Higher
 from research.papers.specialization._mixture import DATA
 from research.papers.specialization._splits import JOINT, SPLIT, Splits, arm_of
 
@@ -48,16 +48,14 @@ def claim(name, key):
     joint, split = (arm_of(name, kind) for kind in (JOINT, SPLIT))
     place = list(TITLES).index(key)
     theirs = [PAPER[name][kind][place] for kind in (SPLIT, JOINT)]
-    return Claim(
-        f"Table 1 ({'ab'[list(PAPER).index(name)]}), Section 4.2",
-        f"{DATA[name].title}: under the gate of an equitable split (b), fresh experts "
-        f"have a lower {TITLES[key]} than under the joint gate (a).",
-        lambda r: (
-            f"{r.text(split, key)} against {r.text(joint, key)}: "
-            f"{r.gap(split, joint, key)}."
-        ),
-        lambda r: all_positive(
-            [r.gap(joint, split, key)], float(theirs[1]) - float(theirs[0])
-        ),
-        number=" against ".join(theirs),
-    )
+    names = {"joint": joint, "split": split, "key": key, "what": TITLES[key]}
+    names |= {"title": DATA[name].title, "theirs": " against ".join(theirs)}
+    names["part"] = "ab"[list(PAPER).index(name)]
+    effect = float(theirs[1]) - float(theirs[0])
+    return Claim("lower", Higher(joint, split, by=key, effect=effect), names)
+
+
+def beside(results, arm, other, key):
+    """A number of two arms and its difference, as text."""
+    texts = (results.text(each, key) for each in (arm, other))
+    return f"{' against '.join(texts)}: {results.gap(arm, other, key)}"

@@ -47,11 +47,6 @@ class Table7(TrainingMethods):
 
     @property
     def claims(self):
-        attentive = "With an attentive gate errors are lower than with an original one."
-        compared = {
-            attentive: GATES,
-            "L_s has a lower error than L_importance.": WITH_BOTH,
-            "The distilled gates have the lowest errors of all.": BEST,
-        }
-        for says, pairs in compared.items():
-            yield self.claim(says, **lower("Appendix D", "error", pairs))
+        compared = {"attentive": GATES, "l-s-error": WITH_BOTH, "distilled": BEST}
+        for name, pairs in compared.items():
+            yield self.claim(name, lower("error", pairs))
