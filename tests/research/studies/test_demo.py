@@ -4,13 +4,12 @@ import dataclasses
 import itertools
 import pathlib
 import re
-import subprocess
-import sys
 
 import demo
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from jobs import run_python
 from matplotlib.text import Text
 
 from research.engine import Job, Results, Run
@@ -127,4 +126,4 @@ def test_the_demo_needs_neither_pandas_nor_scikit_learn_nor_scipy():
     blocked = {"pandas": None, "sklearn": None, "scipy": None}
     code = f"import sys; sys.path.append('scripts'); sys.modules |= {blocked}; "
     code += "import research.engine, research.studies.demo"
-    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+    run_python("-c", code, cwd=root)
