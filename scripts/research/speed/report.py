@@ -157,8 +157,8 @@ def _against_plain(ratios):
 Time of the package divided by the time of a Keras model that was written for one
 workload alone; below 1 the package is faster. The dashed line is the goal, {GOAL}. With
 128 tasks (W2), the package has `stacked=True`. For *fit*, the plain model is compiled
-with `mse` alone, and the package tracks a loss and a metric per task. For *fit, both with
-metrics*, the plain model tracks the error of each task too.
+with `mse` alone, and the package tracks a loss and a metric per task. For *fit, both
+with metrics*, the plain model tracks the error of each task too.
 
 {lines(heads, rows, left=2)}
 """
