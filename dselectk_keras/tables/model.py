@@ -76,9 +76,13 @@ class Settings:
     epochs: int | None = None
 
     def lengths(self, rows: int) -> tuple[int, int]:
-        """The number of rows per step, a power of two, and of epochs at most."""
+        """The number of rows per step, a power of two, and of epochs at most.
+
+        Networks without dropout are for numbers with little noise, and learn longer.
+        """
         size = 2 ** min(max(round(math.log2(rows / 100)), 4), 9)
-        return size, self.epochs or min(max(5000 * size // rows, 20), 200)
+        steps, most = (5_000, 200) if self.dropout else (15_000, 400)
+        return size, self.epochs or min(max(steps * size // rows, 20), most)
 
 
 class TableModel:

@@ -127,6 +127,16 @@ def test_a_search_keeps_the_best_settings(monkeypatch, capsys):
         assert found.settings_.activation == ("relu", "silu")[count - 1]
 
 
+def test_a_training_is_as_long_as_rows_and_noise_ask_for():
+    rough, smooth = Settings(), Settings(dropout=0.0)
+    # 5,000 steps, or 15,000 of 16 rows; more rows have larger steps.
+    assert (rough.lengths(2_000), smooth.lengths(2_000)) == ((16, 40), (16, 120))
+    assert (rough.lengths(200), smooth.lengths(200)) == ((16, 200), (16, 400))
+    assert rough.lengths(100_000) == (512, 25)
+    assert rough.lengths(10**6) == (512, 20)
+    assert Settings(epochs=3).lengths(2_000) == (16, 3)
+
+
 def test_members_hold_out_other_rows_and_targets_count_alike():
     labels = pd.DataFrame({"rare": [1] * 14 + [0] * 686, "x": np.arange(700.0)})
     folds = folds_of(labels, 7, seed=0)
