@@ -21,6 +21,7 @@ from research.studies.demo import (
     Demo,
     multiplications,
     problem_of,
+    title_of,
 )
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -65,7 +66,7 @@ def test_the_first_picture_names_every_model_without_overlap():
     figure.draw_without_rendering()
     (ax,) = figure.axes
     # The pruned shared bottom, at the same cost as ours, is among them.
-    assert {text.get_text() for text in ax.texts} == {*experiment.arms}
+    assert {text.get_text() for text in ax.texts} == {*map(title_of, experiment.arms)}
     assert not overlapping([*ax.texts, *ax.get_legend().get_texts()])
     plt.close(figure)
 
