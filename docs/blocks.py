@@ -206,26 +206,6 @@ def with_xla(workloads):
     )
 
 
-def against_plain():
-    """The time of the package, divided by that of a model for one workload alone."""
-    from research.speed.report import plain_ratios
-
-    results = [
-        {"about": {"backend": backend}, "workloads": workloads}
-        for backend, workloads in of_backends().items()
-    ]
-    ratios = plain_ratios(results)
-    rows = []
-    for kind in ("fit", "predict"):
-        row = [f"`{kind}`"]
-        for backend in BACKENDS:
-            pair = kind, backend
-            values = [each[pair] for each in ratios.values() if pair in each]
-            row.append(f"{min(values):.1f} to {max(values):.1f}")
-        rows.append(row)
-    return table(["", *BACKENDS.values()], rows, "l r r r")
-
-
 def two_digits(number):
     """A number with two digits, or all of an integer's."""
     return f"{number:.2g}" if number < 100 else f"{number:.0f}"
@@ -375,7 +355,7 @@ def sentence_of(every):
 
 
 # Devices that split the batch, and the experts; and whether work is dispatched.
-MESHES = ("1 1", "no"), ("64 1", "no"), ("8 8", "no"), ("64 1", "yes"), ("1 40", "yes")
+MESHES = ("1 1", "no"), ("8 8", "no"), ("64 1", "yes"), ("1 40", "yes")
 
 
 def example_plans():
@@ -453,9 +433,9 @@ PAGES = {
     "docs/papers.md": {"verdicts": verdicts},
     "docs/collapse.md": {"collapse": functools.partial(study, "collapse")},
     "docs/collapse.zh.md": {"collapse": functools.partial(study, "collapse")},
-    "docs/gatebench/choice_study.md": {"choice": functools.partial(study, "choice")},
+    "docs/choose_by_fit.md": {"choice": functools.partial(study, "choice")},
     "docs/decoder.md": {"decoder": decoder},
-    "docs/plan.md": {"plan": example_plans},
+    "docs/scaling.md": {"plan": example_plans},
     "docs/serving.md": {"latency": latency},
     "docs/compared.md": {
         name: functools.partial(study, name)
@@ -475,7 +455,6 @@ PAGES = {
         "speedup": speedup,
     },
     "docs/performance.md": {"performance": performance, "labels": labels},
-    "docs/measurements.md": {"plain": against_plain},
 }
 
 

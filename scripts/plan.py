@@ -3,7 +3,7 @@
     python scripts/plan.py --experts 1000 --tasks 20 --batch 65536 --devices 8 8
 
 prints the parameters, the bytes per device, the operations of a step, and the minutes
-of an epoch. docs/plan.md has the formulas, whose symbols are used here.
+of an epoch, for d features, n experts, t tasks, k experts per task, and b examples.
 """
 
 import argparse

@@ -163,14 +163,16 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         """Set the logits so that the gate has these weights (see the next method)."""
         raise ValueError(
             f"{type(self).__name__} cannot be set to given weights. Use a gate with "
-            "logits or selectors, such as `DSelectKGate`, `TopKGate` or `SoftmaxGate`."
+            "logits or selectors, such as `DSelectKGate`, `TopKGate` or "
+            "`SoftmaxGate`; in a gate of your own, define `assign_logits`."
         )
 
     def chosen_experts(self) -> ChosenExperts:
         """The experts that a static gate has chosen, and how far it is from binary."""
         raise ValueError(
             f"{type(self).__name__} does not choose among experts permanently. All "
-            "experts are needed. Use `DSelectKGate` or `TopKGate`."
+            "experts are needed. Use `DSelectKGate` or `TopKGate`; in a gate of your "
+            "own, define `chosen_experts`."
         )
 
     # Methods for users and layers.

@@ -155,7 +155,8 @@ class MoE(GatedExperts):
             raise ValueError(
                 "Dispatch needs a gate such as `TopKGate`, which limits the number of "
                 f"experts per example. Received: {type(self.gate).__name__}. Use "
-                "another gate, or dispatch=False."
+                "another gate, or dispatch=False; in a gate of your own, define "
+                "`max_experts`."
             )
         if self._capacity is not None and not self.gate.max_experts():
             raise ValueError(

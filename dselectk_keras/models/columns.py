@@ -179,9 +179,10 @@ def _as_numbers(names, values, what, least):
             if each is not None
         }
     columns = list(getattr(values, "columns", ()))
-    # One column of weights is for all tasks. A table without names has numbers.
-    named = len(columns) >= least and columns != [*range(len(columns))]
-    if named and columns != names:
+    # One column of weights, unless it is named for a task, is for all tasks. A table
+    # without names has numbers.
+    named = len(columns) >= least or {*columns} & {*names}
+    if named and columns not in (names, [*range(len(columns))]):
         raise ValueError(
             "The columns of a table must be the tasks, in their order. Received: "
             f"{columns} for the tasks {names}. Pass `table[names]`."

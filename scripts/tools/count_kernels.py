@@ -1,7 +1,7 @@
 r"""Count the kernels of a training step on JAX, compiled for an H100 or this processor.
 
     python scripts/tools/count_kernels.py W4 W2 --forms plain bank dispatched
-    python scripts/tools/count_kernels.py D1 D4 --forms bank dispatched  # a decoder's
+    python scripts/tools/count_kernels.py D1 D12 --forms bank dispatched  # a decoder's
 
 needs no GPU, but JAX' compiler for it, in a folder on PYTHONPATH:
 

@@ -56,6 +56,7 @@ def test_an_optimizer_does_not_undo_the_decision(name, settings, seed):
     check_that_choices_stay(gate, optimizer, seed, dk.DecideGates(0.1), 10)
 
 
+@pytest.mark.traced
 def test_neither_mixed_precision_nor_momentum_undoes_the_decision():
     adam = keras.optimizers.Adam(0.1)
     optimizer = keras.optimizers.LossScaleOptimizer(adam, initial_scale=8.0)

@@ -9,8 +9,9 @@ import pytest
 from helpers import numpy
 
 from common.files import to_json
-from common.training_run import TrainingRun
+from common.training_run import Curve, TrainingRun
 from dselectk_keras import ChooseExperts, GateHistory, datasets
+from dselectk_keras.batches import Batches
 from dselectk_keras.datasets import Dataset, Split
 
 SIZES = {"num_train": 64, "num_validation": 16, "num_test": 16}
@@ -224,3 +225,23 @@ def test_gates_need_not_decide():
     assert len(TINY.make_decide(TINY.build(data))) == 1
     with pytest.raises(ValueError, match="above 0 and at most 1"):
         dataclasses.replace(TINY, decide_by=1.5)
+
+
+def test_batches_have_the_orders_of_a_whole_training_after_an_interruption(tmp_path):
+    x = np.arange(12, dtype="float32")[:, None]
+
+    def orders(first):
+        batches, seen = Batches((x, x), batch_size=4, seed=3), []
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        note = keras.callbacks.LambdaCallback(
+            on_epoch_begin=lambda *_: seen.append(batches.order.tolist())
+        )
+        callbacks = [Curve(tmp_path / f"{first}.json", batches), note]
+        form = {"epochs": 4, "initial_epoch": first, "shuffle": False, "verbose": 0}
+        model.fit(batches, callbacks=callbacks, **form)
+        return seen
+
+    whole = orders(0)
+    assert orders(2) == whole[2:]
+    assert len({*map(tuple, whole)}) == 4

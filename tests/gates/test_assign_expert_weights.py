@@ -10,6 +10,7 @@ from helpers import built, numbers, numpy, refusals, spread, weight_gradients
 from keras import ops
 
 import dselectk_keras as dk
+from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.ops import keep_largest
@@ -133,6 +134,28 @@ def test_gates_without_logits_or_selectors_say_that_they_cannot(case):
     gate.num_experts, gate.built = N, True
     with pytest.raises(ValueError, match=r"cannot be set to given weights\. Use a"):
         gate.assign_expert_weights(DENSE[0])
+
+
+class PlainGate(Gate):
+    """A gate of one's own without optional methods."""
+
+    def build_logits(self):
+        """Nothing is trained."""
+
+    def compute_weights(self, inputs, training, step):
+        """No test calls it."""
+        raise AssertionError
+
+
+def test_errors_name_the_method_that_a_gate_of_ones_own_may_define():
+    gate = PlainGate()
+    with pytest.raises(ValueError, match="define `chosen_experts`"):
+        gate.chosen_experts()
+    with pytest.raises(ValueError, match="define `assign_logits`"):
+        gate.assign_logits(DENSE[0], 0.0)
+    layer = dk.MoE(dk.DenseExperts(N, [2]), gate, per_example=True, dispatch=True)
+    with pytest.raises(ValueError, match="define `max_experts`"):
+        layer.build((None, 4), (None, 4))
 
 
 def assign(weights, slack=0.0, make=dk.SoftmaxGate, **settings):

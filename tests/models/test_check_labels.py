@@ -129,7 +129,8 @@ def test_a_table_has_its_columns_in_the_order_of_the_tasks(model):
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame(Y)
     check_labels(model, pandas.DataFrame(X), table, 2 * (table > 0))
-    check_labels(model, X, table.set_axis(range(4), axis=1), table[["amount"]] > 0)
+    weights = (table[["amount"]] > 0).set_axis(["weight"], axis=1)
+    check_labels(model, X, table.set_axis(range(4), axis=1), weights)
     text = r"in their order\. Received: \['(color|like|amount)',.*`table\[names\]`"
     for given in (
         (table[sorted(Y, reverse=True)],),

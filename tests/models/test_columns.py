@@ -208,6 +208,14 @@ def test_labels_by_name_may_be_tables_of_one_column():
     assert_equal([y, weights], [FRAME[LABELS].to_numpy("float32")] * 2)
 
 
+def test_weights_of_one_column_are_for_all_tasks_unless_it_has_the_name_of_one():
+    tasks, frame = as_tasks(LABELS), FRAME[LABELS[:1]].abs()
+    weights = as_labels(tasks, FRAME[LABELS], frame.rename(columns=lambda _: "w"))[1]
+    assert_equal(weights, frame.to_numpy("float32"))
+    with pytest.raises(ValueError, match="must be the tasks, in their order"):
+        as_labels(tasks, FRAME[LABELS], frame)
+
+
 def test_masked_numbers_are_missing():
     y = np.ma.masked_equal(np.array([[1, 2], [0, 1]]), 1)
     wanted = np.array([[np.nan, 2], [0, np.nan]])

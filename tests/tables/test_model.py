@@ -42,6 +42,7 @@ def trained():
     return model.fit(make_table(), TARGETS)
 
 
+@pytest.mark.traced
 @pytest.mark.every_backend
 def test_it_predicts_labels_in_their_own_units(trained):
     frame = make_table()

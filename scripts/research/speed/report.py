@@ -7,9 +7,9 @@ import pathlib
 from dselectk_keras.plots.style import (
     COLORS,
     FONT,
+    GREY,
     SMALL_FONT,
     TEXT,
-    import_pyplot,
     tidy_axes,
 )
 from research.engine import pages
@@ -58,6 +58,19 @@ OTHERS = {
 }
 SPARSE_FORMS = "condensed", "one task", "dispatched"
 GOAL = 1.25
+TICKS = 0.5, 1.0, GOAL, 2.0
+# The workloads in the picture.
+TITLES = {
+    "W1-bare-4096": "2 tasks, no towers, batch 4,096",
+    "W1-per-example-128": "2 tasks, per example, batch 128",
+    "W1-per-example-4096": "the same, batch 4,096",
+    "W1-static-128": "2 tasks, static, batch 128",
+    "W1-static-4096": "the same, batch 4,096",
+    "W2": "128 tasks",
+    "W4": "64 experts, Top-2 per example",
+    "W4-dselect-k": "64 experts, DSelect-k per example",
+    "W4-static": "64 experts, DSelect-k, static",
+}
 
 
 def write_page(folder):
@@ -111,17 +124,19 @@ def draw_ratios(ratios):
     figure, axes = panels(1, 3, 0.9 + 0.24 * len(ratios), sharex=True, sharey=True)
     backends = _backends(ratios)
     for ax, what in zip(axes[0], ("fit", "predict", "call"), strict=True):
-        ax.axvline(GOAL, color=TEXT, linewidth=0.8)
+        ax.axvline(1.0, color=TEXT, linewidth=0.8)
+        ax.axvline(GOAL, color=GREY, linewidth=0.8, linestyle="--")
         for backend, color, marker in zip(backends, COLORS, "osD", strict=False):
             values = [each.get((what, backend), math.nan) for each in ratios.values()]
             ax.plot(values, range(len(values)), marker, color=color, label=backend)
         ax.set_xscale("log", base=2)
-        ax.xaxis.set_major_formatter(import_pyplot().ScalarFormatter())
+        ax.xaxis.set_ticks(TICKS, [f"{tick:g}" for tick in TICKS])
+        ax.xaxis.set_ticks([], minor=True)
         ax.set_title(what, fontsize=FONT, loc="left")
         ax.margins(x=0.1)
         tidy_axes(ax, grid="y")
     first = axes[0, 0]
-    first.set_yticks(range(len(ratios)), ratios)
+    first.set_yticks(range(len(ratios)), [TITLES.get(name, name) for name in ratios])
     first.invert_yaxis()  # The first row on top.
     figure.supxlabel("time of the package / time of the plain model", fontsize=FONT)
     place = {"loc": "outside upper right", "ncols": len(backends), "frameon": False}

@@ -70,12 +70,13 @@ class Choice(Experiment):
                 errors = by_way.setdefault((half, way), ({}, {}))
                 for number, own in zip(("test", "untuned"), errors, strict=True):
                     own[problem, run.seed] = numbers(run.numbers[number], math.inf)
-        rows: list[Any] = ["half | way | problems: | tuned: | one setting:"]
+        rows: list[Any] = ["way | problems: | tuned: | one setting:"]
         for (half, way), errors in by_way.items():
-            if way != AS_IT_IS:
+            # What was tried on the first half chose what is shown of the other.
+            if way != AS_IT_IS and half == "confirm":
                 pairs = zip(errors, by_way[half, AS_IT_IS], strict=True)
                 count = len({problem for problem, _ in errors[0]})
-                rows.append([half, way, count, *(str(ratio(*pair)) for pair in pairs)])
+                rows.append([way, count, *(str(ratio(*pair)) for pair in pairs)])
         return rows
 
 

@@ -432,7 +432,7 @@ def test_the_page_answers_three_questions_with_the_numbers_of_the_results():
     # (0.4 x 0.5 x 0.6)^(1/3) = 0.493; ours is not in the package.
     assert "*Top-2* has the lowest error where generated inputs" in which
     first, second = "*Switch*, *Top-2, noisy*", "*Top-2, noisy*, *Switch*"
-    assert which.endswith(f"from the first: {first}; from the second: {second}.")
+    assert which.endswith(f"than the first: {first}; than the second: {second}.")
     assert "*Top-2* has 0.493 [0.30, 0.82] times the test error" in worth
     # (1.1 x 0.8)^(1/2) = 0.938, and (1 x 0.5)^(1/2) = 0.707; t is 12.7 for two
     # problems of one family.

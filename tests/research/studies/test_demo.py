@@ -4,13 +4,12 @@ import dataclasses
 import itertools
 import pathlib
 import re
-import subprocess
-import sys
 
 import demo
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from jobs import run_python
 from matplotlib.text import Text
 
 from research.engine import Job, Results, Run
@@ -22,6 +21,7 @@ from research.studies.demo import (
     Demo,
     multiplications,
     problem_of,
+    title_of,
 )
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -66,7 +66,7 @@ def test_the_first_picture_names_every_model_without_overlap():
     figure.draw_without_rendering()
     (ax,) = figure.axes
     # The pruned shared bottom, at the same cost as ours, is among them.
-    assert {text.get_text() for text in ax.texts} == {*experiment.arms}
+    assert {text.get_text() for text in ax.texts} == {*map(title_of, experiment.arms)}
     assert not overlapping([*ax.texts, *ax.get_legend().get_texts()])
     plt.close(figure)
 
@@ -127,4 +127,4 @@ def test_the_demo_needs_neither_pandas_nor_scikit_learn_nor_scipy():
     blocked = {"pandas": None, "sklearn": None, "scipy": None}
     code = f"import sys; sys.path.append('scripts'); sys.modules |= {blocked}; "
     code += "import research.engine, research.studies.demo"
-    subprocess.run([sys.executable, "-c", code], cwd=root, check=True)
+    run_python("-c", code, cwd=root)
