@@ -254,12 +254,17 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
         tables = [
             table for table in self.tables if any(table in logs[n] for n in names)
         ]
+        # Some models are far off on a table: the axis is linear near to 0 alone.
+        ax.set_xscale("symlog", linthresh=0.2)
+        ax.margins(x=0.06)
         for number, name in enumerate(names):
             places = [tables.index(table) for table in logs[name]]
             points = [each.mean() for each in logs[name].values()]
-            mark = "osD^vP"[number // len(style.COLORS) % 6]
-            color = style.COLORS[number % len(style.COLORS)]
-            ax.plot(points, places, mark, color=color, label=name)
+            color, mark = style.COLORS[number % len(style.COLORS)], "osD^vP"[number % 6]
+            # The first one is on top.
+            ax.plot(
+                points, places, mark, color=color, label=name, ms=5, zorder=9 - number
+            )
         for place, table in enumerate(tables):
             means = {n: logs[n][table].mean() for n in names if table in logs[n]}
             low = min(means, key=lambda name: means[name])
@@ -273,8 +278,6 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
         ax.axvline(0.0, color="0.5", linewidth=0.8)
         ax.set_yticks(range(len(tables)), tables)
         ax.invert_yaxis()
-        # Some models are far off on a table: the axis is linear near to 0 alone.
-        ax.set_xscale("symlog", linthresh=0.2)
         low, high = ax.get_xlim()
         ticks = [tick for tick in TICKS if low <= tick <= high]
         ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
