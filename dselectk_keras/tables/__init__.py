@@ -6,7 +6,7 @@ from dselectk_keras.tables.columns import (
 )
 from dselectk_keras.tables.encoder import TableEncoder, table_encoder
 from dselectk_keras.tables.model import Settings, TableModel
-from dselectk_keras.tables.read import read_table
+from dselectk_keras.tables.read import read_table, sample_table
 from dselectk_keras.tables.targets import Target, find_targets
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "describe_columns",
     "find_targets",
     "read_table",
+    "sample_table",
     "sort_rows",
     "table_encoder",
 ]

@@ -5,7 +5,10 @@ import itertools
 import pathlib
 from typing import Any
 
+import numpy as np
+
 from dselectk_keras.tables.columns import import_pandas
+from dselectk_keras.utils import check_count, optional_import
 
 TEXTS, PARQUETS = (".csv", ".tsv", ".txt", ".data"), (".parquet", ".pq")
 PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
@@ -49,6 +52,39 @@ def read_table(source: Any, encoding: str = "utf-8") -> Any:
                 f"and {first}, of which one has no {min(differing)!r}."
             )
     return pd.concat([*frames.values()], ignore_index=True) if others else frame
+
+
+def sample_table(source: Any, rows: int = 100_000, seed: int = 0) -> Any:
+    """Draw rows of Parquet files that do not fit in memory, for an encoder.
+
+    The files are read in batches. The encoder of the sample reads all of their rows: a
+    number beyond those of the sample has the last edge, and a string that the sample
+    lacks is unknown.
+
+    Args:
+        source: The path of a file or of a folder, or a list of paths.
+        rows: The number of rows that are drawn; all if there are not as many.
+        seed: The seed of the draw.
+
+    Returns:
+        A data frame of pandas, with the rows in the order of the files.
+
+    Example:
+        >>> import pathlib, pandas as pd
+        >>> pd.DataFrame({"size": range(100)}).to_parquet("sizes.parquet")
+        >>> len(sample_table("sizes.parquet", rows=10))
+        10
+        >>> pathlib.Path("sizes.parquet").unlink()
+    """
+    check_count("rows", rows)
+    pyarrow = optional_import(
+        "pyarrow.dataset", extra="tables", purpose="To sample Parquet files"
+    )
+    paths = [*map(str, source)] if isinstance(source, (list, tuple)) else str(source)
+    files = pyarrow.dataset(paths, format="parquet", partitioning="hive")
+    total = files.count_rows()
+    draw = np.random.default_rng(seed).choice(total, min(rows, total), replace=False)
+    return files.take(np.sort(draw)).to_pandas()
 
 
 def _files(source):

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dselectk_keras.tables import read_table
+from dselectk_keras.tables import read_table, sample_table
 
 pytestmark = pytest.mark.backend_independent
 TABLE = "size,price,kind,y\n1.5,10,a,0\n2.5,,b,1\n3.5,30,a,0\n"
@@ -121,6 +121,23 @@ def test_parquet_is_read_with_the_columns_in_names_of_folders(tmp_path):
     assert list(read_table(tmp_path / "t.parquet")) == ["0", "year"]
     frame.rename(columns=str).to_parquet(tmp_path / "p", partition_cols=["year"])
     assert read_table(tmp_path / "p")["year"].astype(int).tolist() == [2019, 2020, 2020]
+
+
+def test_rows_of_parquet_are_drawn_at_random_and_in_their_order(tmp_path):
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({"row": range(90), "year": np.repeat([2019, 2020, 2021], 30)})
+    frame.to_parquet(tmp_path / "p", partition_cols=["year"])
+    found = sample_table(tmp_path / "p", rows=40, seed=3)
+    rows = found["row"].to_numpy()
+    np.testing.assert_array_equal(found["year"], frame["year"][rows])
+    assert len(set(rows)) == 40
+    assert (np.diff(rows) > 0).all()
+    assert 30 < rows.mean() < 60
+    assert rows.tolist() != sample_table(tmp_path / "p", rows=40)["row"].tolist()
+    paths = sorted((tmp_path / "p").rglob("*.parquet"))[1:]
+    assert sample_table(paths, rows=100)["row"].tolist() == [*range(30, 90)]
+    with pytest.raises(ValueError, match="`rows` must be a positive integer"):
+        sample_table(paths, rows=0)
 
 
 def test_other_files_are_refused(tmp_path):
