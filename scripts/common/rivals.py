@@ -248,7 +248,7 @@ def _boosted(x, y, classes, own, seed, against=None):
 
 
 def _lightgbm(x, y, classes, own, seed, against, rounds):
-    import lightgbm
+    import lightgbm  # pyright: ignore[reportMissingImports]
 
     objective: dict[str, Any] = {"objective": "regression"}
     if classes is not None:
