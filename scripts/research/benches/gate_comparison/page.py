@@ -352,7 +352,10 @@ def draw(rows):
     ax.axvline(1, color=style.TEXT, linewidth=0.6)
     ax.set(xscale="log", xlim=(low, high), ylim=(len(arms) - 0.5, -0.5))
     ax.set_yticks(range(len(arms)), arms)
-    ax.xaxis.set_major_locator(style.import_pyplot().MaxNLocator(6))
+    pyplot = style.import_pyplot()
+    # 1 is a tick of both.
+    near = pyplot.MaxNLocator(6, steps=[1, 2, 2.5, 5, 10])
+    ax.xaxis.set_major_locator(pyplot.LogLocator(2) if high > 3 * low else near)
     ax.xaxis.set_major_formatter("{x:g}")
     ax.minorticks_off()
     style.label(ax, "test error over that of experts chosen by fit")
