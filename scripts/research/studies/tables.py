@@ -23,6 +23,13 @@ from research.studies.real_tables import TABLES
 ESTIMATOR, TUNED, UNTUNED = "TableModel", "rivals, tuned", "rivals, default"
 BEST, STANDARDIZED = "best", "numbers standardized"
 PER_TARGET = "one TableModel per target"
+SOFTMAX = "MMoE, softmax"
+GATES = (
+    "MMoE, softmax per example",
+    "MMoE, random experts",
+    "MMoE, chosen by fit",
+    "shared bottom",
+)
 NUM_EXPERTS = 4  # Of one network.
 RIVAL = TUNED, BEST
 SEARCH = 120.0  # Seconds, in which `TableModel` tries other settings.
@@ -68,6 +75,8 @@ class Tables(Experiment):
 
 {table_models}
 
+{table_gates}
+
 At most {num_train:,} rows to train on and {num_test:,} to test on;
 `python scripts/reproduce.py tables --backend jax --data-dir DATA`, \
 {machines}."""
@@ -96,7 +105,7 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
             STANDARDIZED: functools.partial(fit_estimator, settings={"bins": "none"}),
             "one member": functools.partial(fit_estimator, members=1),
             "shared bottom": gated("shared_bottom"),
-            "MMoE, softmax": gated("mmoe", "softmax", per_example=False),
+            SOFTMAX: gated("mmoe", "softmax", per_example=False),
             "MMoE, softmax per example": gated("mmoe", "softmax", per_example=True),
             "MMoE, random experts": gated("mmoe", random_experts, per_example=False),
             "MMoE, chosen by fit": functools.partial(
@@ -230,6 +239,16 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
                 ]
             )
         return rows
+
+    def table_gates(self, results):
+        """Whether the choice of the gate matters: each against a static softmax."""
+        means = {
+            gate: [*self.means(results, gate, BEST, (SOFTMAX, BEST)).values()]
+            for gate in GATES
+        }
+        rows = [[gate, interval(own)] for gate, own in means.items() if len(own) > 1]
+        heads = f"does the gate matter? | log ratio to {SOFTMAX}:"
+        return [heads, *rows] if rows else None
 
     def each_table(self, results):
         """The log ratios on each table, with intervals over its splits."""

@@ -163,6 +163,14 @@ def test_tables_and_the_picture_show_each_model(study):
     assert unseen[1:] == mean[1:]  # Neither table is Adult.
     assert won[1:] == [1, "no"]
     assert most[1:] == [f"second {high:+.3f}", "no"]
+    assert study.table_gates(results) is None
+    for table, error in (("first", 2.0), ("second", 8.0)):
+        for method, value in ((module.SOFTMAX, 1.0), ("shared bottom", error)):
+            numbers = {"errors": {BEST: {"number": value}}, "processor_seconds": 3.0}
+            results.add(Run(f"{table}: {method}", 0, {}, numbers, 3.0), {})
+    _, (gate, gap) = study.table_gates(results)
+    assert gate == "shared bottom"
+    assert gap.startswith(f"{math.log(4.0):+.3f}")
     figure = study.draw_ratios(results)
     (ax,) = figure.axes
     assert [text.get_text() for text in ax.texts] == [ESTIMATOR, "boosted trees, tuned"]
