@@ -393,12 +393,14 @@ def describe(report):
         kind, error = report.get("without a network", {}).get(name, (None, None))
         own = scores.get("log_loss", scores.get("rmse"))
         if kind and own is not None:
-            verb = "are better" if error < own else "are not better"
-            others.append(f"{name}: {kind} {verb}, {error:.4g} for {own:.4g}.")
-    others.sort(key=lambda line: "not better" in line)
-    served = (
-        "{experts} experts, {parameters} parameters, {milliseconds:.1f} ms for a row"
-    )
+            which = "lower" if error < own else "no lower"
+            others.append(
+                f"{name}: {which} error by {kind}, {error:.4g} for {own:.4g}."
+            )
+    others.sort(key=lambda line: "no lower" in line)
+    served = "{parameters} parameters, {milliseconds:.1f} ms for a row"
+    if report["served"]["experts"]:
+        served = f"{{experts}} experts, {served}"
     label = f"{report['label']}, {report['rows'][0]} rows to train on"
     lines.append(f"  {'served':20s} {served.format(**report['served'])}")
     return "\n".join([*others, label, *lines])

@@ -520,10 +520,10 @@ def test_models_without_a_network_begin_a_report_where_they_win(
     options = ["--table", str(tmp_path / "t.csv"), "--targets", "u", "v", "--compare"]
     train.main([*options, "--quick", "--quiet", "--out", str(tmp_path / "run")])
     shown = capsys.readouterr().out.splitlines()
-    first, second, third = (x for x in shown if " better" in x or " rows " in x)
-    verb = "are not better" if worse else "are better"
-    assert first.startswith(f"u: linear model {verb}, {error:.4g} for ")
-    assert second.startswith(f"v: linear model {verb}, {error:.4g} for ")
+    first, second, third = (x for x in shown if " error by " in x or " rows " in x)
+    which = "no lower" if worse else "lower"
+    assert first.startswith(f"u: {which} error by linear model, {error:.4g} for ")
+    assert second.startswith(f"v: {which} error by linear model, {error:.4g} for ")
     assert third.startswith("TableModel, 42 rows to train on")
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["without a network"]["u"][0] == "linear model"
