@@ -57,9 +57,8 @@ def read_table(source: Any, encoding: str = "utf-8") -> Any:
 def sample_table(source: Any, rows: int = 100_000, seed: int = 0) -> Any:
     """Draw rows of Parquet files that do not fit in memory, for an encoder.
 
-    The files are read in batches. The encoder of the sample reads all of their rows: a
-    number beyond those of the sample has the last edge, and a string that the sample
-    lacks is unknown.
+    The files are read in batches. A string that the sample lacks is unknown to an
+    encoder of it.
 
     Args:
         source: The path of a file or of a folder, or a list of paths.
