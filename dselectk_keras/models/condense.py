@@ -20,6 +20,7 @@ from dselectk_keras.models.rebuild import (
     copies_of_layers,
     mixtures_and_gates,
     rebuild,
+    sliced_bank,
 )
 from dselectk_keras.utils import check_number
 
@@ -129,7 +130,7 @@ def condensed(model: Any, tolerance: float, partly: bool = False) -> Any:
         used |= dict.fromkeys(readers, own)
         new |= {gate: _narrowed_gate(gate, chosen[gate], own) for gate in readers}
         if source not in readers:
-            new[source] = _sliced(source, own)
+            new[source] = sliced_bank(source, own)
 
     def change(layer, entry):
         config = keras.saving.serialize_keras_object(new[layer])
@@ -146,7 +147,7 @@ def condensed(model: Any, tolerance: float, partly: bool = False) -> Any:
     for layer in layers:
         used = _used(chosen[layer].choices)
         gate = _narrowed_gate(layer.gate, chosen[layer], used)
-        parts = {"experts": _sliced(layer.experts, used), "gate": gate}
+        parts = {"experts": sliced_bank(layer.experts, used), "gate": gate}
         replace_parts(copy, copies[id(layer)], parts)
     return copy
 
@@ -218,12 +219,6 @@ def _chooses(gate):
 def _used(*choices):
     """List the experts among choices, of which there is at least one."""
     return sorted({*np.concatenate([*map(np.ravel, choices)]).tolist()} - {-1}) or [0]
-
-
-def _sliced(bank, used):
-    experts = bank.sliced(used)
-    experts.name = bank.name
-    return experts
 
 
 def _narrowed_gate(gate, chosen, used):

@@ -16,6 +16,7 @@ from dselectk_keras.models.rebuild import (
     copies_of_layers,
     mixtures_and_gates,
     rebuild,
+    sliced_bank,
 )
 from dselectk_keras.utils import check_count
 
@@ -39,12 +40,12 @@ def pruned_by_data(model: Any, data: Any, num_experts: Any) -> Any:
             f"{lost[0]:.1%} of the choices, and {lost[1]:.1%} of the weight."
         )
         n, s = layer.experts.num_experts, _num_own(layer)
-        parts = {"experts": _sliced(layer.experts, kept[kept < n])}
+        parts = {"experts": sliced_bank(layer.experts, kept[kept < n].tolist())}
         names = "gate", "shared_gate"
         gates = [_narrowed(gate, ids, kept) for gate, ids in _gates(layer)]
         parts |= zip(names, gates, strict=False)
         if s:
-            own = _sliced(layer.task_experts, kept[kept >= n] - n)
+            own = sliced_bank(layer.task_experts, (kept[kept >= n] - n).tolist())
             number = own.num_experts // len(layer.task_names)
             parts |= {"task_experts": own, "num_task_experts": number}
         new = copies[id(layer)]
@@ -52,12 +53,6 @@ def pruned_by_data(model: Any, data: Any, num_experts: Any) -> Any:
         if isinstance(new, MoE):
             new.decide_dispatch()
     return copy
-
-
-def _sliced(bank, kept):
-    new = bank.sliced(kept.tolist())
-    new.name = bank.name
-    return new
 
 
 def _check(layers, num_experts):

@@ -149,6 +149,13 @@ def _name_alike(model, copy, nameless):
         twin.name = layer.name
 
 
+def sliced_bank(bank: Any, experts: Sequence[int]) -> Any:
+    """A bank of some experts of a bank, with its name."""
+    part = bank.sliced(experts)
+    part.name = bank.name
+    return part
+
+
 def copies_of_layers(model: Any, copy: Any) -> dict:
     """The copy of each layer of a model that `rebuild` has copied, by its `id`."""
     pairs = [(model, copy)]
