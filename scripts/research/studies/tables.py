@@ -21,6 +21,7 @@ from research.engine.compare import quantile
 from research.studies.real_tables import TABLES
 
 ESTIMATOR, TUNED, UNTUNED = "TableModel", "rivals, tuned", "rivals, default"
+NETWORKS = "its networks alone"
 BEST, STANDARDIZED = "best", "numbers standardized"
 PER_TARGET = "one TableModel per target"
 SOFTMAX = "MMoE, softmax"
@@ -32,6 +33,7 @@ GATES = (
 )
 NUM_EXPERTS = 4  # Of one network.
 RIVAL = TUNED, BEST
+NO_TREES = {"trees": 0}
 SEARCH = 120.0  # Seconds, in which `TableModel` tries other settings.
 HELD_OUT = 0.2  # Of the rows to train on, for the settings of the rivals.
 # The names of the kinds of models in a run of rivals.
@@ -102,8 +104,13 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
             ESTIMATOR: fit_estimator,
             UNTUNED: functools.partial(fit_rivals, settings=1, kinds=(TREES,)),
             TUNED: functools.partial(fit_rivals, settings=self.settings),
-            STANDARDIZED: functools.partial(fit_estimator, settings={"bins": "none"}),
-            "one member": functools.partial(fit_estimator, members=1),
+            NETWORKS: functools.partial(fit_estimator, settings=NO_TREES),
+            STANDARDIZED: functools.partial(
+                fit_estimator, settings={"bins": "none", **NO_TREES}
+            ),
+            "one member": functools.partial(
+                fit_estimator, members=1, settings=NO_TREES
+            ),
             "shared bottom": gated("shared_bottom"),
             SOFTMAX: gated("mmoe", "softmax", per_example=False),
             "MMoE, softmax per example": gated("mmoe", "softmax", per_example=True),
@@ -111,7 +118,7 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
             "MMoE, chosen by fit": functools.partial(
                 gated("mmoe", chosen, per_example=False, side_by_side=True), choose=True
             ),
-            PER_TARGET: fit_apart,
+            PER_TARGET: functools.partial(fit_apart, settings=NO_TREES),
             "TableModel, search": functools.partial(fit_estimator, time_limit=SEARCH),
         }
 
@@ -375,7 +382,7 @@ def gated(architecture, gate=None, **options):
             encoder, tasks, architecture, experts=experts, **own, **options
         )
 
-    return functools.partial(fit_estimator, build=build)
+    return functools.partial(fit_estimator, build=build, settings=NO_TREES)
 
 
 def chosen():
