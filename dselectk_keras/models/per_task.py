@@ -99,6 +99,10 @@ def _output(model, name):
         _check_stacked(model)
         return _prediction(model, name)
     output, parts = model.output[name], _parts(model)
+    # Others, as those of the members of a `TableModel`, are cut out as they are.
+    parts = {
+        key: part for key, part in parts.items() if part[1] in {None, *model.output}
+    }
     calls = calls_for(model, output, parts)
     read = [id(each) for call in calls for each in call.input_tensors]
     own = {key: parts[key] for key in (*read, id(output)) if key in parts}

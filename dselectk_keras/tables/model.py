@@ -99,11 +99,15 @@ class TableModel:
     epoch with the lowest geometric mean of these parts on rows that are held out, after
     the outputs of each target are scaled to the lowest loss there (see `fit_scale`).
 
+    Then `fit` fits boosted trees to the same rows, with scikit-learn, and mixes their
+    predictions into those of the networks. The share of the trees, for each target, has
+    the lowest loss on the rows that are held out. Trees are layers of the model, too.
+
     Args:
         members: The number of networks. With 1, training is fastest.
         settings: A dict of what differs from the defaults of `Settings`.
         build: A function from an encoder and a list of `Task` to a `MultitaskModel`,
-            such as `build_multitask_model`, in place of the networks.
+            such as `build_multitask_model`, in place of the networks and the trees.
         hashed: For columns of ids, their numbers of embeddings (see `table_encoder`).
         time_limit: For so many seconds, `fit` tries other settings, and keeps those of
             the lowest validation loss. `None`: it tries a smooth network without
@@ -231,7 +235,7 @@ class TableModel:
                 )
             if is_better:
                 settings, best = changed, found
-        if settings.trees:
+        if settings.trees and self.build is None:
             best.add_trees(self.seed, self.verbose)
         self.settings_, self.loss_ = settings, best.loss
         self.model = best.in_units_of_labels()

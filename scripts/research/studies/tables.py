@@ -382,7 +382,7 @@ def gated(architecture, gate=None, **options):
             encoder, tasks, architecture, experts=experts, **own, **options
         )
 
-    return functools.partial(fit_estimator, build=build, settings=NO_TREES)
+    return functools.partial(fit_estimator, build=build)
 
 
 def chosen():
