@@ -99,9 +99,11 @@ def _output(model, name):
         _check_stacked(model)
         return _prediction(model, name)
     output, parts = model.output[name], _parts(model)
-    # Others, as those of the members of a `TableModel`, are cut out as they are.
+    # Towers of no output, as those of the members of a `TableModel`, stay as they are.
     parts = {
-        key: part for key, part in parts.items() if part[1] in {None, *model.output}
+        key: (layer, task)
+        for key, (layer, task) in parts.items()
+        if not isinstance(layer, Predict) or task in model.output
     }
     calls = calls_for(model, output, parts)
     read = [id(each) for call in calls for each in call.input_tensors]

@@ -104,6 +104,28 @@ def test_a_network_of_ones_own():
     assert_close(price, found.predict(frame)["price"], rtol=1e-4)
 
 
+def test_trees_are_mixed_into_the_networks(trained, capsys):
+    """They are a part of the model, also of that of one task."""
+    frame, settings = make_table(), {**QUICK, "epochs": 1}
+    layers = [each.name for each in trained.model.layers if "trees" in each.name]
+    assert layers
+    small = dk.per_task(trained.model, "price")
+    names = [each.name for each in small.layers if "trees" in each.name]
+    assert names == layers[: len(names)]
+    both = (each.predict(frame, verbose=0)["price"] for each in (small, trained.model))
+    assert_close(*both)
+    options = {"members": 1, "time_limit": 0}
+    TableModel(settings=settings, **options).fit(frame, ["price"])
+    assert "price: boosted trees have a share of" in capsys.readouterr().out
+    build = dk.build_multitask_model
+    for alone in (
+        TableModel(settings={**settings, "trees": 0}, verbose=0, **options),
+        TableModel(settings=settings, build=build, verbose=0, **options),
+    ):
+        found = alone.fit(frame, ["price"])
+        assert not any("trees" in each.name for each in found.model.layers)
+
+
 def test_a_search_keeps_the_best_settings(monkeypatch, capsys):
     losses = {0.1: 0.5, 0.0: 0.4, 0.3: 0.3}
     tried = []

@@ -47,7 +47,7 @@ FEWEST_WON, HIGHEST = 6, 0.05  # The goals.
 SEEN = "adult"  # Some rules of the encoder were worked out on it.
 TICKS = -1.0, -0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5, 1.0, 2.0
 HEADS = (
-    "model | log ratio: | without its best table: | won: | highest | to TableModel: | "
+    "model | log ratio: | without its best table: | won: | to the networks: | "
     "processor, s: | splits:"
 )
 
@@ -228,7 +228,7 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
             if len(means) < 2:
                 continue
             low, *others = sorted(means, key=lambda table: means[table])
-            same = [*self.means(results, method, kind, (ESTIMATOR, BEST)).values()]
+            same = [*self.means(results, method, kind, (NETWORKS, BEST)).values()]
             runs = [run for table in means for run in results.of(f"{table}: {method}")]
             seconds = np.mean([run.numbers["processor_seconds"] for run in runs])
             counts = [len(results.of(f"{table}: {method}")) for table in means]
@@ -239,8 +239,7 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
                     interval([means[table] for table in [low, *others]]),
                     f"{np.mean([means[table] for table in others]):+.3f}",
                     f"{wins(means)} of {len(means)}",
-                    f"{others[-1]} {means[others[-1]]:+.3f}",
-                    interval(same) if same and method != ESTIMATOR else "",
+                    interval(same) if same and method != NETWORKS else "",
                     f"{seconds:.0f}",
                     str(few) if few == many else f"{few} to {many}",
                 ]
@@ -259,7 +258,7 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
 
     def each_table(self, results):
         """The log ratios on each table, with intervals over its splits."""
-        shown = {ESTIMATOR: (ESTIMATOR, BEST)} | SHOWN
+        shown = {name: (name, BEST) for name in (ESTIMATOR, NETWORKS)} | SHOWN
         logs = {name: self.logs(results, *own) for name, own in shown.items()}
         names = [name for name in logs if logs[name]]
         rows: list[Any] = [["table", *(f"{name}:" for name in names)]]
