@@ -62,11 +62,27 @@ def table_reader(model: Any) -> Any:
     return next((each for each in layers if hasattr(each, "read_table")), None)
 
 
+class ReadColumn(np.ndarray):
+    """A column that the encoder of a table has read, such as ids in place of strings.
+
+    Raw columns of ids, or of numbers, may have the dtype of the input, too.
+    """
+
+
 def is_read(encoder: Any, columns: Any) -> bool:
-    """Check whether columns by name are what the encoder of a table has read."""
+    """Check whether columns by name are what the encoder of a table has read.
+
+    Of tensors, only the dtypes say it.
+    """
+
+    def fits(column, dtype):
+        if isinstance(column, np.ndarray):
+            return isinstance(column, ReadColumn)
+        return dtype in str(getattr(column, "dtype", ""))
+
     dtypes = encoder.input_dtypes
     return isinstance(columns, dict) and all(
-        dtypes[name] in str(getattr(columns.get(name), "dtype", "")) for name in dtypes
+        fits(columns.get(name), dtypes[name]) for name in dtypes
     )
 
 
