@@ -11,6 +11,7 @@ from keras import ops
 
 from dselectk_keras._keras import all_layers
 from dselectk_keras.models.task import Task
+from dselectk_keras.utils import shown
 
 # Rows and columns that are copied together: they stay in the cache.
 ROWS, COLUMNS = 1024, 16
@@ -95,8 +96,8 @@ def _lists(name, column, length):
         other = [item for item in last if not isinstance(item, str)]
         if other or not (is_list or items is None or isinstance(items, float)):
             raise ValueError(
-                f"The column {name!r} must have lists of strings. Received: {items!r}. "
-                "Convert them."
+                f"The column {name!r} must have lists of strings. Received: "
+                f"{shown(items)}. Convert them."
             )
         row[: len(last)] = last
     # Keras takes no array of strings that has two axes.
@@ -161,9 +162,9 @@ def _strings(name, column):
     if other is None:
         return values
     raise ValueError(
-        f"The column {name!r} must have numbers, or strings alone. Received: {other!r} "
-        f"of the type {type(other).__name__}. Convert it, for example with "
-        f"`frame[{name!r}].astype(str)`."
+        f"The column {name!r} must have numbers, or strings alone. Received: "
+        f"{shown(other)} of the type {type(other).__name__}. Convert it, for example "
+        f"with `frame[{name!r}].astype(str)`."
     )
 
 

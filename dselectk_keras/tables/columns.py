@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.models.columns import LISTS, inferred
-from dselectk_keras.utils import optional_import
+from dselectk_keras.utils import optional_import, shown
 
 # A column of strings with more values than this part of its rows tells rows apart.
 MOST_VALUES, FEW_ROWS = 0.9, 10
@@ -135,8 +135,8 @@ def values_kind(name: str, known: Any) -> str:
     other = next(each for each in known if not isinstance(each, str))
     raise ValueError(
         f"The column {name!r} must have numbers, or strings alone, dates, or lists of "
-        f"strings. Received: {other!r} of the type {type(other).__name__}. Convert it, "
-        f"for example with `frame[{name!r}].astype(str)`, or remove it."
+        f"strings. Received: {shown(other)} of the type {type(other).__name__}. "
+        f"Convert it, for example with `frame[{name!r}].astype(str)`, or remove it."
     )
 
 
@@ -205,7 +205,7 @@ def _as_numbers(name, column):
     if len(known) and values_kind(name, known) not in {"number", "boolean"}:
         raise ValueError(
             f"The column {name!r} must have numbers, as in the rows to train on. "
-            f"Received: {known.iloc[0]!r}. Convert it, or remove these rows."
+            f"Received: {shown(known.iloc[0])}. Convert it, or remove these rows."
         )
     if not len(known):
         column = column.astype(object).where(column.notna(), np.nan)
@@ -284,7 +284,7 @@ def _as_strings(name, column):
         if isinstance(value, LISTS):
             raise ValueError(
                 f"The column {name!r} must have strings, as in the rows to train on. "
-                f"Received: {value!r}. Convert it."
+                f"Received: {shown(value)}. Convert it."
             )
         is_whole = isinstance(value, float) and value.is_integer()
         return str(int(value) if is_whole else value)
@@ -301,7 +301,7 @@ def _as_lists(name, column):
         if not isinstance(value, LISTS):
             raise ValueError(
                 f"The column {name!r} must have lists of strings, as in the rows to "
-                f"train on. Received: {value!r}. Convert it."
+                f"train on. Received: {shown(value)}. Convert it."
             )
     return column.map(lambda each: [*each] if isinstance(each, LISTS) else None)
 

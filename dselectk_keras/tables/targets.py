@@ -9,6 +9,7 @@ import numpy as np
 from dselectk_keras.models.columns import inferred
 from dselectk_keras.models.task import Task
 from dselectk_keras.tables.columns import import_pandas, plain_name, values_kind
+from dselectk_keras.utils import shown
 
 MOST_CLASSES = 100
 # The largest number whose square float32 holds, and the smallest spread.
@@ -136,7 +137,7 @@ def _as_float64(name, column):
     if len(known) and values_kind(name, known) not in {"number", "boolean"}:
         raise ValueError(
             f"The target {name!r} must have numbers, as in the rows to train on. "
-            f"Received: {known.iloc[0]!r}."
+            f"Received: {shown(known.iloc[0])}."
         )
     return column.astype("float64").to_numpy("float64", na_value=np.nan)
 
