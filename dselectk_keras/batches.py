@@ -92,7 +92,8 @@ def as_arrays(name: str, values: Any) -> tuple:
             "by task name. Received: a table, whose columns would lose their names. "
             "Pass `dict(table)`, or `table.to_numpy()` in the order of the tasks."
         )
-    arrays = keras.tree.map_structure(np.asarray, tuple(values))
+    # Columns that the encoder of a table has read stay what they are.
+    arrays = keras.tree.map_structure(np.asanyarray, tuple(values))
     if hasattr(values[0], "columns") and arrays[0].dtype == object:
         raise ValueError(
             f"A table of inputs in `{name}` must have columns of numbers, which become "

@@ -12,7 +12,7 @@ from dselectk_keras.batches import Batches, as_arrays, check_split
 from dselectk_keras.gates.chosen import warn_if_random
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.program import Program
-from dselectk_keras.utils import check_count, optional_import
+from dselectk_keras.utils import check_count, optional_import, shown
 
 __all__ = ["Replicas", "replicate"]
 
@@ -174,7 +174,7 @@ def replicate(
     if callbacks is not None and not callable(callbacks):
         raise ValueError(
             "`callbacks` must be a function that returns a list of new callbacks, "
-            f"because each copy needs its own. Received: {callbacks!r}."
+            f"because each copy needs its own. Received: {shown(callbacks)}."
         )
     copies = _copies(seeds, {} if settings is None else settings)
     on_jax = keras.backend.backend() == "jax"
@@ -207,14 +207,14 @@ def _copies(seeds, settings):
     if not numbers:
         raise ValueError(
             "`seeds` must be a list, range or array with one seed for each copy. "
-            f"Received: seeds={seeds!r}."
+            f"Received: seeds={shown(seeds)}."
         )
     if not isinstance(settings, Mapping) or not all(
         isinstance(name, str) for name in settings
     ):
         raise ValueError(
             "`settings` must be a dict of arguments of `build`, by name. "
-            f"Received: settings={settings!r}."
+            f"Received: settings={shown(settings)}."
         )
     columns = {}
     for name, values in settings.items():

@@ -16,6 +16,7 @@ from dselectk_keras.utils import (
     check_choice,
     check_count,
     check_number,
+    shown,
 )
 
 
@@ -111,7 +112,7 @@ def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
         raise ValueError(
             f"`{name}` must be a number, a "
             "`keras.optimizers.schedules.LearningRateSchedule` (such as `Ramp`), "
-            f"or a callable of the step. Received: {name}={value!r}."
+            f"or a callable of the step. Received: {name}={shown(value)}."
         )
     value = check_number(name, value)
     if positive and value <= 0:

@@ -30,6 +30,7 @@ NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 # More would take all memory, or hours, before anything else fails.
 MAX_EXPERTS = 2**16
 MAX_COUNT = 2**32 - 1
+LONGEST = 200  # Of a value in an error.
 # Torch keeps seeds in signed integers of 32 bits.
 NUM_SEEDS = 2**31
 BOUNDS = {
@@ -38,6 +39,13 @@ BOUNDS = {
     "below": (operator.lt, "below"),
     "maximum": (operator.le, "at most"),
 }
+
+
+def shown(value: Any) -> str:
+    """Show a value in an error, in one short line; that of NumPy as one of Python."""
+    is_scalar = isinstance(value, (np.number, np.bool_, np.str_))
+    text = " ".join(repr(value.item() if is_scalar else value).split())
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
 def check_count(
@@ -50,7 +58,7 @@ def check_count(
         count = None
     if count is None or isinstance(value, bool) or count < minimum:
         kind = "a positive integer" if minimum == 1 else f"an integer >= {minimum}"
-        raise ValueError(f"`{name}` must be {kind}. Received: {name}={value!r}.")
+        raise ValueError(f"`{name}` must be {kind}. Received: {name}={shown(value)}.")
     if count > maximum:
         raise ValueError(
             f"`{name}` must be at most {maximum:,}. Received: {name}={count:,}."
@@ -78,7 +86,7 @@ def check_shape(name: str, shape: Any, rank: int = 1) -> None:
     ):
         raise ValueError(
             f"`{name}` must be a shape with positive sizes and {rank} or more axes, "
-            f"such as (None, 8). Received: {name}={shape!r}."
+            f"such as (None, 8). Received: {name}={shown(shape)}."
         )
 
 
@@ -98,7 +106,7 @@ def check_number(name: str, value: Any, **bounds: float) -> Any:
         wanted = [f"{BOUNDS[kind][1]} {bound}" for kind, bound in bounds.items()]
         raise ValueError(
             f"`{name}` must be a finite number{' ' * bool(wanted)}"
-            f"{' and '.join(wanted)}. Received: {name}={value!r}."
+            f"{' and '.join(wanted)}. Received: {name}={shown(value)}."
         )
     # No tensor takes a larger integer.
     return number if abs(number) < 2**63 else float(number)
@@ -118,7 +126,7 @@ def get_from(module: Any, name: str, value: Any) -> Any:
     except (TypeError, ValueError) as error:
         raise ValueError(
             f"`{name}` must be known to `{module.__name__}`. "
-            f"Received: {name}={value!r}. {error}"
+            f"Received: {name}={shown(value)}. {error}"
         ) from error
 
 
@@ -152,7 +160,7 @@ def check_choice(name: str, value: Any, choices: Collection) -> None:
     if value not in [*choices]:  # Not all values have a hash.
         known = ", ".join(repr(choice) for choice in choices)
         raise ValueError(
-            f"`{name}` must be one of {known}. Received: {name}={value!r}."
+            f"`{name}` must be one of {known}. Received: {name}={shown(value)}."
         )
 
 
@@ -166,7 +174,7 @@ def check_flags(**flags: Any) -> None:
 def check_type(name: str, value: Any, kind: Any, wanted: str) -> None:
     """Raise an error for a setting of another type than is wanted."""
     if not isinstance(value, kind):
-        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={value!r}.")
+        raise ValueError(f"`{name}` must be {wanted}. Received: {name}={shown(value)}.")
 
 
 def check_indices(name: str, values: Any, size: int) -> list[int]:
@@ -180,7 +188,7 @@ def check_integers(name: str, values: Any, minimum: int, maximum: int) -> list:
     array = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
     if not (array.ndim and array.size):
         raise ValueError(
-            f"`{name}` must hold one integer or more. Received: {name}={values!r}."
+            f"`{name}` must hold one integer or more. Received: {name}={shown(values)}."
         )
     # Of an array of integers, the least and the largest tell.
     ends = array.dtype.kind in "iu"
@@ -195,7 +203,7 @@ def convert(name: str, value: Any, function: Callable[[Any], Any]) -> Any:
         return function(value)
     except Exception as error:  # Backends raise errors of many kinds.
         raise ValueError(
-            f"`{name}` cannot be used. Received: {name}={value!r}. {error}"
+            f"`{name}` cannot be used. Received: {name}={shown(value)}. {error}"
         ) from error
 
 

@@ -64,6 +64,8 @@ def main(arguments=None):
     except (ImportError, OSError, TypeError, ValueError) as error:
         parser.error(str(error))
     found = summary(study)
+    if found["run"]:
+        found["model"] = str(options.folder / found["run"] / "model.keras")
     print(json.dumps(found, indent=1))
     if found["errors"] and found["trials"].keys() == {"PRUNED"}:
         reasons = " ".join(dict.fromkeys(found["errors"]))

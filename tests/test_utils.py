@@ -169,3 +169,10 @@ def test_arguments_that_are_not_passed_on_are_not_those_of_a_class():
             super().__init__(1)
 
     assert utils.argument_names(Fixed) == ("number",)
+
+
+def test_a_value_in_an_error_is_short_and_one_of_python():
+    with pytest.raises(ValueError, match=r"Received: size=-2\.$"):
+        utils.check_count("size", np.int64(-2))
+    with pytest.raises(ValueError, match=r"^.{50,300} \.\.\.\.$"):
+        utils.check_count("size", np.zeros((20, 20)))

@@ -10,7 +10,7 @@ from dselectk_keras.baselines._ids import look_up, require_ids
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, shown
 
 
 @GATES.register("tag")
@@ -57,7 +57,7 @@ class TagGate(Gate):
             if not is_list or not len(experts_of_tags):
                 raise ValueError(
                     "`experts_of_tags` must be a list with an expert for each tag. "
-                    f"Received: experts_of_tags={experts_of_tags!r}."
+                    f"Received: experts_of_tags={shown(experts_of_tags)}."
                 )
             self.experts_of_tags = [
                 check_count("experts_of_tags", expert, minimum=0)

@@ -16,7 +16,7 @@ from dselectk_keras.callbacks._observe import (
 )
 from dselectk_keras.callbacks.gate_history import GateHistory, check_path
 from dselectk_keras.gates.selector_gate import SelectorGate, print_undecided
-from dselectk_keras.utils import check_choice, check_count, check_flags
+from dselectk_keras.utils import check_choice, check_count, check_flags, shown
 
 
 class GateRecorder(keras.callbacks.Callback):
@@ -87,7 +87,7 @@ class GateRecorder(keras.callbacks.Callback):
         ):
             raise ValueError(
                 "`probe` must be a batch of the model's inputs, as arrays. "
-                f"Received: probe={probe!r}."
+                f"Received: probe={shown(probe)}."
             )
         if path is not None:
             check_path(path)

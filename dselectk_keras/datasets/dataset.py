@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dselectk_keras.datasets.sampling import SPLITS
+from dselectk_keras.utils import shown
 
 _TASK_KINDS = ("regression", "binary", "multiclass")
 
@@ -78,16 +79,16 @@ class Dataset:
             if not is_left_out and (not is_list or isinstance(value, str)):
                 raise ValueError(
                     f"`{name}` must be a list or tuple with one entry per task. "
-                    f"Received: {name}={value!r}."
+                    f"Received: {name}={shown(value)}."
                 )
         if not all(isinstance(name, str) for name in self.task_names):
             raise ValueError(
-                f"`task_names` must be strings. Received: {self.task_names!r}."
+                f"`task_names` must be strings. Received: {shown(self.task_names)}."
             )
         if not self.task_names or len(set(self.task_names)) != self.num_tasks:
             raise ValueError(
                 "`task_names` must hold at least one name and none of them twice. "
-                f"Received: task_names={self.task_names!r}. "
+                f"Received: task_names={shown(self.task_names)}. "
                 "Give every task a unique name."
             )
         if len(self.task_kinds) != self.num_tasks or not set(self.task_kinds).issubset(
@@ -95,13 +96,13 @@ class Dataset:
         ):
             raise ValueError(
                 f"`task_kinds` must hold one of {_TASK_KINDS} for each of the "
-                f"{self.num_tasks} tasks. Received: task_kinds={self.task_kinds!r}. "
-                "Give one kind per task name, in the same order."
+                f"{self.num_tasks} tasks. Received: task_kinds={shown(self.task_kinds)}"
+                ". Give one kind per task name, in the same order."
             )
         if self.groups is not None and len(self.groups) != self.num_tasks:
             raise ValueError(
                 f"`groups` must hold one group for each of the {self.num_tasks} tasks. "
-                f"Received: groups={self.groups!r}. "
+                f"Received: groups={shown(self.groups)}. "
                 "Give one number per task name, or None if no grouping is known."
             )
         if self.num_classes is None:
@@ -111,9 +112,9 @@ class Dataset:
         ]:
             raise ValueError(
                 "`num_classes` must hold a number for each multiclass task, and None "
-                f"for the others. Received: num_classes={self.num_classes!r} and "
-                f"task_kinds={self.task_kinds!r}. Give one entry per task name, in the "
-                "same order."
+                f"for the others. Received: num_classes={shown(self.num_classes)} and "
+                f"task_kinds={shown(self.task_kinds)}. Give one entry per task name, "
+                "in the same order."
             )
         for name in SPLITS:
             self._check_split(name, getattr(self, name))
@@ -133,7 +134,7 @@ class Dataset:
             if set(split.y) != set(self.task_names):
                 raise ValueError(
                     f"`{name}.y` must have exactly the task names as its keys, "
-                    f"{self.task_names!r}. Received keys: {tuple(split.y)!r}. "
+                    f"{shown(self.task_names)}. Received keys: {tuple(split.y)!r}. "
                     "Rename the keys or `task_names`."
                 )
         elif split.y.ndim != 2 or split.y.shape[1] != self.num_tasks:

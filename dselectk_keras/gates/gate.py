@@ -36,6 +36,7 @@ from dselectk_keras.utils import (
     check_seed,
     infer_outputs,
     is_concrete,
+    shown,
 )
 
 
@@ -275,7 +276,7 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         if shares is not None and not np.isfinite(shares).all():
             raise ValueError(
                 "`shares` are logits, which must be finite. Received: "
-                f"shares={shares!r}."
+                f"shares={shown(shares)}."
             )
         logits = self.shares.static
         before, old = map(ops.convert_to_numpy, (self.choices, logits))

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from keras import ops
 
-from dselectk_keras.utils import Tensor
+from dselectk_keras.utils import Tensor, shown
 
 
 class RouterInputs(NamedTuple):
@@ -58,7 +58,7 @@ def complete_inputs(gate: Any, inputs: Any) -> RouterInputs:
     if examples is None:
         examples = x
     elif not hasattr(examples, "shape"):
-        raise ValueError(f"`examples` must be a tensor. Received: {examples!r}.")
+        raise ValueError(f"`examples` must be a tensor. Received: {shown(examples)}.")
     else:
         leading = ops.shape(examples)[: len(shape) - 1]
         examples = ops.reshape(examples, (*leading, -1))
@@ -97,7 +97,7 @@ def check_is_shape(name: str, shape: Any) -> None:
     if isinstance(shape, (int, dict)):
         raise ValueError(
             f"`{name}` must be a shape, such as (None, 4) for four experts or "
-            f"features. Received: {name}={shape!r}."
+            f"features. Received: {name}={shown(shape)}."
         )
 
 

@@ -14,7 +14,7 @@ from dselectk_keras.models.grad_norm import GradNorm
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.models.task import as_tasks
 from dselectk_keras.models.towers import add_towers
-from dselectk_keras.utils import check_choice, check_count, check_flags
+from dselectk_keras.utils import check_choice, check_count, check_flags, shown
 
 # Options for `MultitaskModel`; others are for the architecture.
 OF_MODEL = ("label_average", "task_weighting")
@@ -124,7 +124,7 @@ def _as_features(inputs):
     if not isinstance(inputs, keras.Model):
         raise ValueError(
             "`inputs` must be a number of features, a shape, a `keras.Input`, or a "
-            f"`keras.Model` that encodes its inputs. Received: {inputs!r}."
+            f"`keras.Model` that encodes its inputs. Received: {shown(inputs)}."
         )
     model_inputs = keras.tree.map_structure(
         lambda tensor: keras.Input(

@@ -11,6 +11,7 @@ from keras import ops
 
 from dselectk_keras._keras import all_layers
 from dselectk_keras.models.task import Task
+from dselectk_keras.utils import shown
 
 # Rows and columns that are copied together: they stay in the cache.
 ROWS, COLUMNS = 1024, 16
@@ -62,11 +63,27 @@ def table_reader(model: Any) -> Any:
     return next((each for each in layers if hasattr(each, "read_table")), None)
 
 
+class ReadColumn(np.ndarray):
+    """A column that the encoder of a table has read, such as ids in place of strings.
+
+    Raw columns of ids, or of numbers, may have the dtype of the input, too.
+    """
+
+
 def is_read(encoder: Any, columns: Any) -> bool:
-    """Check whether columns by name are what the encoder of a table has read."""
+    """Check whether columns by name are what the encoder of a table has read.
+
+    Of tensors, only the dtypes say it.
+    """
+
+    def fits(column, dtype):
+        if isinstance(column, np.ndarray):
+            return isinstance(column, ReadColumn)
+        return dtype in str(getattr(column, "dtype", ""))
+
     dtypes = encoder.input_dtypes
     return isinstance(columns, dict) and all(
-        dtypes[name] in str(getattr(columns.get(name), "dtype", "")) for name in dtypes
+        fits(columns.get(name), dtypes[name]) for name in dtypes
     )
 
 
@@ -79,8 +96,8 @@ def _lists(name, column, length):
         other = [item for item in last if not isinstance(item, str)]
         if other or not (is_list or items is None or isinstance(items, float)):
             raise ValueError(
-                f"The column {name!r} must have lists of strings. Received: {items!r}. "
-                "Convert them."
+                f"The column {name!r} must have lists of strings. Received: "
+                f"{shown(items)}. Convert them."
             )
         row[: len(last)] = last
     # Keras takes no array of strings that has two axes.
@@ -145,9 +162,9 @@ def _strings(name, column):
     if other is None:
         return values
     raise ValueError(
-        f"The column {name!r} must have numbers, or strings alone. Received: {other!r} "
-        f"of the type {type(other).__name__}. Convert it, for example with "
-        f"`frame[{name!r}].astype(str)`."
+        f"The column {name!r} must have numbers, or strings alone. Received: "
+        f"{shown(other)} of the type {type(other).__name__}. Convert it, for example "
+        f"with `frame[{name!r}].astype(str)`."
     )
 
 

@@ -198,6 +198,10 @@ class MultitaskModel(keras.Model):
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Predict as `keras.Model.predict`."""
         x = as_stream(self, as_inputs(self, x))
+        if any(
+            getattr(each, "shape", ())[:1] == (0,) for each in keras.tree.flatten(x)
+        ):
+            raise ValueError("`predict` needs one row or more. Received: no rows.")
         found = super().predict(x, *args, **kwargs)
         return by_name(self.readers, found, self.output)
 

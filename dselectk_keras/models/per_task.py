@@ -207,6 +207,8 @@ def _parts(model):
             continue  # Its calls share the experts.
         if isinstance(layer, Predict) and layer.names is not None:
             names = names_of_outputs(layer.names)
+            if not {*names} <= {*model.output}:
+                continue  # Those of the members of a `TableModel`, which all stay.
         elif isinstance(layer, MMoE) and has_towers:
             names = [None]
         elif isinstance(layer, MMoE) and not layer.stacked:

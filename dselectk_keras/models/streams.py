@@ -10,6 +10,7 @@ from dselectk_keras.models.columns import (
     ConvertedBatches,
     as_inputs,
     as_labels,
+    as_numpy,
     is_read,
     table_reader,
 )
@@ -41,6 +42,8 @@ def as_stream(model: Any, x: Any) -> Any:
 def _read(model, batch):
     """Read the columns and the labels of a batch."""
     x, y, weights = keras.utils.unpack_x_y_sample_weight(batch)
+    if isinstance(x, dict):  # Tensors of raw columns may look as if they were read.
+        x = {name: as_numpy(column) for name, column in x.items()}
     if model.loss is None and y is not None:
         y, weights = as_labels(model.tasks, y, weights)
     return keras.utils.pack_x_y_sample_weight(as_inputs(model, x), y, weights)

@@ -18,6 +18,7 @@ from dselectk_keras.utils import (
     check_number,
     check_widths,
     get_from,
+    shown,
 )
 
 AMBIGUOUS = ("accuracy", "acc")
@@ -210,6 +211,6 @@ def _found(module, base, name, value):
     if inspect.isclass(value) and not isinstance(found, base):
         raise ValueError(
             f"`{name}` must be known to `{module.__name__}`. "
-            f"Received: {name}={value!r}, a class that is no {base.__name__}."
+            f"Received: {name}={shown(value)}, a class that is no {base.__name__}."
         )
     return found

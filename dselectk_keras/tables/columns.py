@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.models.columns import LISTS, inferred
-from dselectk_keras.utils import optional_import
+from dselectk_keras.utils import optional_import, shown
 
 # A column of strings with more values than this part of its rows tells rows apart.
 MOST_VALUES, FEW_ROWS = 0.9, 10
@@ -17,7 +17,7 @@ DATE = re.compile(
     r"(\d{4}([-/.])\d\d?\2\d\d?|\d\d?([-/.])\d\d?\3(\d\d){1,2})([T ]\d.*)?"
 )
 # Where the day comes first, or the month.
-DAY_OR_MONTH = r"^(\d\d?)[./-]\d\d?[./-]"
+DAY_OR_MONTH = r"^(\d\d?)[./-](\d\d?)[./-]"
 ROW_NUMBERS = re.compile(r"(unnamed: \d+|index|(row_?)?id)", re.IGNORECASE)
 ID = re.compile(r"(.*[_\s.-])?id|.*[a-z]I[dD]", re.ASCII)
 DATES = "date", "day-first date"
@@ -36,7 +36,8 @@ def column_kinds(frame: Any, hashed: Collection[str] = ()) -> dict[str, str]:
     - `"boolean"`: true and false, which are the numbers 1 and 0.
     - `"date"`: dates and times, also as texts; `"day-first date"`, if texts such as
       13/1/2020 or 5.1.2020 say that the day comes first.
-    - `"string"`, and `"list"`, of strings.
+    - `"string"`, and `"list"`, of strings. Numbers whose dtype is `category` are
+      strings.
     - `"id"`: what tells rows apart, so that a model learns nothing from it. These are
       strings with another value in almost every row, and numbers of the rows.
     - `"constant"`: one value, or none.
@@ -55,20 +56,12 @@ def column_kinds(frame: Any, hashed: Collection[str] = ()) -> dict[str, str]:
         {'day': 'date', 'price': 'number', 'one': 'constant'}
     """
     names = [*as_table(frame).columns]
-    if odd := [
-        x for x in names if not isinstance(x, str) or not x or names.count(x) > 1
-    ]:
-        raise ValueError(
-            "The columns of a table must have different names, which are strings. "
-            f"Received: {odd[0]!r}. Rename it; numbers become strings by "
-            "`frame.rename(columns=str)`."
-        )
     if unknown := {*hashed} - {*names}:
         raise ValueError(
             f"`hashed` must name columns of the table: {', '.join(names)}. "
             f"Received: {', '.join(sorted(unknown))}."
         )
-    return {name: _kind(name, inferred(frame[name]), name in hashed) for name in names}
+    return {name: _kind(name, frame[name], name in hashed) for name in names}
 
 
 def as_table(frame: Any) -> Any:
@@ -81,16 +74,30 @@ def as_table(frame: Any) -> Any:
             f"{type(frame).__name__}. Give its columns names: "
             "`pandas.DataFrame(values).add_prefix('x')`."
         )
+    names = frame.columns
+    odd = [*names[names.duplicated()], *(x for x in names if not _is_name(x))]
+    if odd:
+        raise ValueError(
+            "The columns of a table must have different names, which are strings. "
+            f"Received: {odd[0]!r}. Rename it; numbers become strings by "
+            "`frame.rename(columns=str)`."
+        )
     return frame
 
 
-def _kind(name, column, is_hashed):
+def _is_name(name):
+    return isinstance(name, str) and name != ""
+
+
+def _kind(name, values, is_hashed):
     """The kind of one column."""
+    column = inferred(values)
     known = column.dropna()
     kind = values_kind(name, known) if len(known) else "constant"
     if _values(column).nunique(dropna=False) < 2:
         return "constant"
-    if is_hashed and kind != "list":
+    is_category = kind == "number" and str(values.dtype) == "category"
+    if is_category or (is_hashed and kind != "list"):
         return "string"
     if kind == "string" and len(known) > FEW_ROWS:
         tells_apart = known.nunique() > MOST_VALUES * len(known)
@@ -128,8 +135,8 @@ def values_kind(name: str, known: Any) -> str:
     other = next(each for each in known if not isinstance(each, str))
     raise ValueError(
         f"The column {name!r} must have numbers, or strings alone, dates, or lists of "
-        f"strings. Received: {other!r} of the type {type(other).__name__}. Convert it, "
-        f"for example with `frame[{name!r}].astype(str)`, or remove it."
+        f"strings. Received: {shown(other)} of the type {type(other).__name__}. "
+        f"Convert it, for example with `frame[{name!r}].astype(str)`, or remove it."
     )
 
 
@@ -165,7 +172,7 @@ def convert_columns(frame: Any, kinds: Mapping[str, str]) -> Any:
     """
     pd = import_pandas()
     read = {name: kind for name, kind in kinds.items() if kind not in LEFT_OUT}
-    if lacking := [name for name in read if name not in frame.columns]:
+    if lacking := [name for name in read if name not in as_table(frame).columns]:
         raise ValueError(
             f"The table must have the columns {', '.join(read)}. Received: no "
             f"{', '.join(lacking)}."
@@ -198,11 +205,16 @@ def _as_numbers(name, column):
     if len(known) and values_kind(name, known) not in {"number", "boolean"}:
         raise ValueError(
             f"The column {name!r} must have numbers, as in the rows to train on. "
-            f"Received: {known.iloc[0]!r}. Convert it, or remove these rows."
+            f"Received: {shown(known.iloc[0])}. Convert it, or remove these rows."
         )
+    if not len(known):
+        column = column.astype(object).where(column.notna(), np.nan)
     if column.dtype.kind == "m":
         column = column.dt.total_seconds()
-    if column.dtype.kind not in "iu":
+    if column.dtype.kind == "i" or (column.dtype.kind == "u" and known.max() < 2**63):
+        # Differences of unsigned and of short integers would wrap around.
+        column = column.astype("Int64")
+    else:
         column = column.astype("float64")
         beyond = np.isfinite(column) & (abs(column) > LARGEST)
         if beyond.any():
@@ -218,18 +230,28 @@ def _as_numbers(name, column):
 def _as_dates(name, column, kind):
     """A column of dates or their texts as dates, in the time of Greenwich."""
     pd = import_pandas()
-    known = column.dropna()
     if column.dtype.kind == "M":
         return pd.to_datetime(column, utc=True).dt.tz_localize(None)
-    texts = known.astype(str).str.strip()
+    # By place: rows of two files may have the same index.
+    rows = np.flatnonzero(column.notna())
+    texts = column.iloc[rows].astype(str).str.strip().set_axis(rows)
     unknown = [each for each in texts.unique() if not DATE.fullmatch(each)]
     is_day_first = kind == DATES[1]
-    if not is_day_first and _says_day_first(texts):
-        unknown += [*texts[texts.str.extract(DAY_OR_MONTH)[0].notna()]]
+    numbers = texts.str.extract(DAY_OR_MONTH)
+    has_year_first = numbers[0].isna()
+    if is_day_first:
+        unknown += [*texts[numbers[1].astype("float64") > 12]]
+    elif _says_day_first(texts):
+        unknown += [*texts[~has_year_first]]
     try:
         if unknown:
             raise ValueError(unknown[0])
-        dates = pd.to_datetime(texts, dayfirst=is_day_first, format="mixed", utc=True)
+        # pandas would take the last number of 2020-12-05 for the month.
+        parts = (texts[has_year_first], False), (texts[~has_year_first], is_day_first)
+        dates = pd.concat(
+            pd.to_datetime(part, dayfirst=first, format="mixed", utc=True)
+            for part, first in parts
+        )
     except (ValueError, OverflowError) as error:
         order = "the day" if is_day_first else "the month"
         raise ValueError(
@@ -237,17 +259,15 @@ def _as_dates(name, column, kind):
             f"first, as in the rows to train on. Received: {error}. Correct it, write "
             "numbers in place of the dates, or remove the column; in scripts `--drop`."
         ) from error
-    # By place: rows of two files may have the same index.
-    found = pd.Series(pd.NaT, range(len(column)), dtype="datetime64[ns]")
-    found[column.notna().to_numpy()] = dates.dt.tz_localize(None).to_numpy()
-    return found.set_axis(column.index)
+    dates = dates.dt.tz_localize(None).reindex(range(len(column)))
+    return dates.set_axis(column.index)
 
 
 def _date_parts(name, dates):
     """The numbers that take the place of a column of dates, by name."""
     pd = import_pandas()
     parts = {
-        "days": (dates - pd.Timestamp(0)).dt.days,
+        "days": (dates - pd.Timestamp("1970-01-01")).dt.days,
         "month": dates.dt.month,
         "weekday": dates.dt.day_of_week,
         "hour": dates.dt.hour + dates.dt.minute / 60 + dates.dt.second / 3600,
@@ -264,7 +284,7 @@ def _as_strings(name, column):
         if isinstance(value, LISTS):
             raise ValueError(
                 f"The column {name!r} must have strings, as in the rows to train on. "
-                f"Received: {value!r}. Convert it."
+                f"Received: {shown(value)}. Convert it."
             )
         is_whole = isinstance(value, float) and value.is_integer()
         return str(int(value) if is_whole else value)
@@ -281,7 +301,7 @@ def _as_lists(name, column):
         if not isinstance(value, LISTS):
             raise ValueError(
                 f"The column {name!r} must have lists of strings, as in the rows to "
-                f"train on. Received: {value!r}. Convert it."
+                f"train on. Received: {shown(value)}. Convert it."
             )
     return column.map(lambda each: [*each] if isinstance(each, LISTS) else None)
 

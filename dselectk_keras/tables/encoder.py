@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.models.columns import LISTS, as_numpy
+from dselectk_keras.models.columns import LISTS, ReadColumn, as_numpy
 from dselectk_keras.tables.columns import (
     column_kinds,
     convert_columns,
@@ -217,7 +217,8 @@ class TableEncoder(Configured, keras.Layer):
             frame = {name: _as_column(each) for name, each in frame.items()}
             frame = import_pandas().DataFrame(frame)
         frame = convert_columns(frame, self.kinds)
-        return {each["name"]: self._read(each, frame) for each in self.columns}
+        found = {each["name"]: self._read(each, frame) for each in self.columns}
+        return {name: each.view(ReadColumn) for name, each in found.items()}
 
     def _read(self, column, frame):
         values = frame[column["name"]]
@@ -253,8 +254,9 @@ def _joined(parts):
 
 def _as_column(values):
     """One-dimensional values of a column from an array, a tensor or a list."""
-    if not hasattr(values, "iloc"):
-        values = as_numpy(values)
+    if hasattr(values, "iloc"):
+        return values.array  # Columns by name have their rows in order, not by index.
+    values = as_numpy(values)
     if getattr(values, "ndim", 1) > 1:
         values = values[:, 0] if values.shape[1] == 1 else [*map(list, values)]
     return values
@@ -437,17 +439,17 @@ def _column(name, column, hashed, labels):
 
 
 def _number(name, column, known, has_gaps, labels):
-    if known.nunique() < 2 and not has_gaps:
+    count, offset = known.nunique(), 0
+    if not count or (count < 2 and not has_gaps):
         return None
-    offset = 0
-    if np.abs(known).max() * 2.0**-24 > ROUNDING * known.std():
-        offset = round(known.mean()) if known.std() > 0 else known.iloc[0].item()
+    spread = float(known.std()) if count > 1 else 0.0
+    if np.abs(known).max() * 2.0**-24 > ROUNDING * spread:
+        offset = round(known.mean()) if spread else known.iloc[0].item()
     shifted = (column - offset if offset else column).to_numpy(
         "float64", na_value=np.nan
     )
-    mean, deviation = float(np.nanmean(shifted)), float((known - offset).std())
-    if not deviation > 0:
-        deviation = 1.0
+    mean = float(np.nanmean(shifted))
+    deviation = float((known - offset).std()) if spread else 1.0
     edges, one_hot, gain = find_edges(shifted, labels)
     found = {"name": name, "mean": mean, "deviation": deviation, "offset": offset}
     return found | {

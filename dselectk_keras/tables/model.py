@@ -1,5 +1,6 @@
 """One model for all targets of a table."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -28,12 +29,14 @@ from dselectk_keras.tables.scores import (
 )
 from dselectk_keras.tables.targets import Target, find_targets
 from dselectk_keras.tables.trees import fit_trees
+from dselectk_keras.utils import check_count
 
 # The file in the archive of a model that says what its targets mean.
 STATE = "table_model.json"
 # Each member holds out one of so many parts of the rows.
 FOLDS = 7
 SMALLEST = 1e-9  # Of a loss whose logarithm is taken.
+OF_NETWORKS = {"units", "activation", "dropout", "trees"}  # What `build` decides.
 # What a search tries in turn, from the best settings on. The first one, a smooth
 # network, is for numbers with little noise.
 CHANGES: tuple[dict[str, Any], ...] = (
@@ -80,6 +83,10 @@ class Settings:
     epochs: int | None = None
     trees: int = 300
 
+    def __post_init__(self):
+        if self.epochs is not None:
+            check_count("epochs", self.epochs)
+
     def lengths(self, rows: int) -> tuple[int, int]:
         """The number of rows per step, a power of two, and of epochs at most.
 
@@ -107,13 +114,14 @@ class TableModel:
         members: The number of networks. With 1, training is fastest.
         settings: A dict of what differs from the defaults of `Settings`.
         build: A function from an encoder and a list of `Task` to a `MultitaskModel`,
-            such as `build_multitask_model`, in place of the networks and the trees.
+            such as `build_multitask_model`, in place of the networks and trees: one
+            model, whatever `members` says, without search if there is no `time_limit`.
         hashed: For columns of ids, their numbers of embeddings (see `table_encoder`).
         time_limit: For so many seconds, `fit` tries other settings, and keeps those of
             the lowest validation loss. `None`: it tries a smooth network without
             dropout beside the `settings`, and 0: it tries none.
         seed: The seed of the split, of the weights and of the order of the rows.
-        verbose: Whether `fit` prints a line per epoch.
+        verbose: Whether `fit` prints a line per epoch, and lines about the columns.
 
     Attributes:
         model: The `MultitaskModel`, which takes tables, and predicts probabilities, and
@@ -213,6 +221,11 @@ class TableModel:
         encode = functools.cache(
             lambda bins: table_encoder(*parts, hashed=self.hashed, bins=bins)
         )
+        if self.build is not None and (idle := OF_NETWORKS & {*(self.settings or {})}):
+            raise ValueError(
+                "`build` makes a model in place of the networks. Received: the "
+                f"settings {', '.join(sorted(idle))}, which would do nothing."
+            )
         data = encode, parts, validation, callbacks
         begin, longest = time.monotonic(), 0.0
         best = self._train(settings, *data)
@@ -220,6 +233,8 @@ class TableModel:
         if limit is None:
             limit, changes = math.inf, CHANGES[: self.build is None]
         for change in changes:
+            if self.build is not None and OF_NETWORKS & {*change}:
+                continue
             seconds = time.monotonic() - begin
             longest = longest or seconds
             if seconds + longest > limit:
@@ -227,7 +242,7 @@ class TableModel:
             changed = dataclasses.replace(settings, **change)
             found = self._train(changed, *data)
             longest = max(longest, time.monotonic() - begin - seconds)
-            is_better = found.loss < best.loss
+            is_better = found.loss < best.loss or math.isnan(best.loss)
             if self.verbose:
                 print(  # noqa: T201
                     f"{change}: {found.loss:.4f} instead of {best.loss:.4f}, "
@@ -244,7 +259,8 @@ class TableModel:
     def _train(self, settings, encode, parts, validation, callbacks):
         """Train networks with these settings."""
         keras.utils.set_random_seed(self.seed)
-        encoder = keras.models.clone_model(encode(settings.bins))
+        with printing(self.verbose):
+            encoder = keras.models.clone_model(encode(settings.bins))
         networks = Networks(self.targets_, parts[1], settings)
         if self.build is None:
             networks.build_members(encoder, self.members)
@@ -319,10 +335,11 @@ class TableModel:
         names = [target.name for target in self.targets_]
         columns, labels = split_targets(frame, names if targets is None else targets)
         found = self._predictions(columns)
-        rows = [
-            scores_of(each, each.encode(labels[each.name]), found[each.name])
-            for each in self.targets_
-        ]
+        with printing(self.verbose):
+            rows = [
+                scores_of(each, each.encode(labels[each.name]), found[each.name])
+                for each in self.targets_
+            ]
         return import_pandas().DataFrame(rows, index=names)
 
     def score(self, frame: Any, targets: Any = None) -> float:
@@ -330,10 +347,16 @@ class TableModel:
         return float(self.evaluate(frame, targets)["explained"].mean())
 
     def save(self, path: Any) -> None:
-        """Save the model and what its targets mean in one file, `.keras`."""
+        """Save the model and what its targets mean in one file, `.keras`.
+
+        The function `build` is not in it: set it anew before you call `fit` again.
+        """
         params = {**self.get_params(), "build": None}
         targets = [dataclasses.asdict(target) for target in self.targets_]
-        text = json.dumps({"params": params, "targets": targets}, default=_plain)
+        state = {"params": params, "targets": targets, "loss": self.loss_}
+        state |= {"settings": dataclasses.asdict(self.settings_)}
+        state |= {"is_built": self.build is not None}
+        text = json.dumps(state, default=_plain)
         self.model.save(path)
         with zipfile.ZipFile(path, "a") as file:
             file.writestr(STATE, text)
@@ -349,12 +372,23 @@ class TableModel:
                 )
             state = json.loads(file.read(STATE))
         found = cls(**state["params"])
-        found.model = keras.saving.load_model(path)
+        found.model, found.loss_ = keras.saving.load_model(path), state["loss"]
+        found.settings_ = Settings(**state["settings"])
+        if state["is_built"]:
+            found.build = _no_build
         found.targets_ = [
             Target(**{**each, "classes": tuple(each["classes"])})
             for each in state["targets"]
         ]
         return found
+
+
+def _no_build(*_):
+    """What a file has in place of the function of a user."""
+    raise ValueError(
+        "The model was built by a function, which its file does not have. Set it "
+        "before `fit`, by `set_params(build=...)`; `None` is for the networks."
+    )
 
 
 def vars_of(estimator):
@@ -373,16 +407,27 @@ def _as_values(target):
     return np.array(import_pandas().Series([*target.classes]))
 
 
+def printing(verbose: int) -> Any:
+    """A context in which lines about columns and labels are printed, or not."""
+    return contextlib.nullcontext() if verbose else contextlib.redirect_stdout(None)
+
+
 def split_targets(frame: Any, targets: Any) -> tuple:
     """Split a table into columns and labels, by names or by a table of labels."""
     frame = as_table(frame)
     if hasattr(targets, "to_frame"):  # A series.
         targets = targets.to_frame()
-    if hasattr(targets, "columns"):
-        targets = as_table(targets)
-        names = [*targets.columns]
+    if hasattr(targets, "shape"):
+        targets, names = as_table(targets), [*targets.columns]
+        rows, index = frame.index, targets.index
+        if len(rows) != len(index) or ({*rows} == {*index} and not rows.equals(index)):
+            raise ValueError(
+                "The labels must be those of the rows of the table, in their order. "
+                f"Received: {len(rows)} rows, and {len(index)} labels with another "
+                "index. Pass `labels.loc[frame.index]`."
+            )
         return frame[[x for x in frame if x not in names]], targets
-    names = [targets] if isinstance(targets, str) else [*targets]
+    names = [targets] if isinstance(targets, str) else [*dict.fromkeys(targets)]
     if lacking := [name for name in names if name not in frame.columns]:
         raise ValueError(
             f"Targets must name columns of the table: {', '.join(map(str, frame))}. "
@@ -566,8 +611,15 @@ class Networks:
         x, y = self.trained.prepare(frame)[0], self.encode(labels)
         if isinstance(validation, tuple):
             own = self.trained.prepare(validation[0])[0]
+            with printing(verbose):
+                new = self.encode(validation[1])
+            if np.isnan(new).all():
+                raise ValueError(
+                    "`validation` must have labels. Received: missing labels in all "
+                    f"{len(new)} rows."
+                )
             x = keras.tree.map_structure(lambda *both: np.concatenate(both), x, own)
-            y = np.concatenate([y, self.encode(validation[1])])
+            y = np.concatenate([y, new])
             is_new = np.arange(len(y))[:, None] >= len(frame)
             validation = np.repeat(is_new, self.members, axis=1)
         self.data = x, y, validation

@@ -8,7 +8,8 @@ import numpy as np
 
 from dselectk_keras.models.columns import inferred
 from dselectk_keras.models.task import Task
-from dselectk_keras.tables.columns import plain_name, values_kind
+from dselectk_keras.tables.columns import import_pandas, plain_name, values_kind
+from dselectk_keras.utils import shown
 
 MOST_CLASSES = 100
 # The largest number whose square float32 holds, and the smallest spread.
@@ -49,7 +50,7 @@ class Target:
         A label is NaN if it is missing, or a value that the rows to train on do not
         have, with a line that says so.
         """
-        column = inferred(column)
+        column = _inferred(column)
         if self.kind == "number":
             return _as_float32(self.name, _as_float64(self.name, column))
         numbers = {value: float(i) for i, value in enumerate(self.classes)}
@@ -98,12 +99,21 @@ def find_targets(frame: Any, names: Sequence[str]) -> list[Target]:
     return [_target(name, frame[name]) for name in names]
 
 
+def _inferred(column):
+    """A column with the dtype of its values: decimals as floating-point numbers."""
+    column = inferred(column)
+    infer = import_pandas().api.types.infer_dtype
+    is_decimal = column.dtype == object and infer(column, skipna=True) == "decimal"
+    return column.astype("float64") if is_decimal else column
+
+
 def _target(name, column):
-    known = inferred(column).dropna()
+    known = _inferred(column).dropna()
     values = known.unique().tolist()
     kind = values_kind(name, known) if len(values) else "constant"
-    is_number = kind == "number" and str(column.dtype) != "category"
-    is_class = kind in {"string", "boolean"} or str(column.dtype) == "category"
+    is_category = kind == "number" and str(column.dtype) == "category"
+    is_number = kind == "number" and not is_category and known.dtype.kind != "m"
+    is_class = kind in {"string", "boolean"} or is_category
     most = len(values) if is_number else MOST_CLASSES
     if len(values) < 2 or len(values) > most or not (is_number or is_class):
         raise ValueError(
@@ -127,7 +137,7 @@ def _as_float64(name, column):
     if len(known) and values_kind(name, known) not in {"number", "boolean"}:
         raise ValueError(
             f"The target {name!r} must have numbers, as in the rows to train on. "
-            f"Received: {known.iloc[0]!r}."
+            f"Received: {shown(known.iloc[0])}."
         )
     return column.astype("float64").to_numpy("float64", na_value=np.nan)
 

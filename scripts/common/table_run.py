@@ -17,7 +17,7 @@ from common.backup import Backup, KeepStopping
 from common.files import numbers, whole, write_json
 from common.run_folder import CHECKPOINTS, CONFIG, prepare_folder
 from common.timing import medians_in_turns
-from common.training_run import BACKUP, CURVE, HISTORY, Curve
+from common.training_run import BACKUP, CURVE, HISTORY, SHOWN, Curve
 from dselectk_keras import (
     GateRecorder,
     MultitaskModel,
@@ -280,6 +280,15 @@ def _train_network(run, table, frames, targets, out, others, progress):
     return model, report
 
 
+class Bar(keras.callbacks.ProgbarLogger):
+    """Keras' progress bar, without the metrics of single tasks."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        """End the bar of an epoch."""
+        logs = {name: logs[name] for name in SHOWN if name in logs}
+        super().on_epoch_end(epoch, logs)
+
+
 class Log(NamedTuple):
     """The epoch whose weights are kept, and its validation loss."""
 
@@ -303,6 +312,7 @@ def _fit(run, model, train, validation, folder, saved, others, progress):
     backup, curve = Backup(folder / BACKUP), Curve(folder / CURVE, batches)
     done = backup.restore(model)
     keep = KeepStopping(stopping, folder, done)
+    shown = [Bar()] if progress else []
     model.fit(
         batches,
         validation_data=validation,
@@ -311,7 +321,7 @@ def _fit(run, model, train, validation, folder, saved, others, progress):
         epochs=done if keep.is_past else run.epochs,
         initial_epoch=done,
         # A callback before the backup has saved each epoch that is backed up.
-        callbacks=[*saved, *decide, curve, stopping, keep, backup, *others],
+        callbacks=[*saved, *decide, curve, stopping, keep, backup, *others, *shown],
         verbose=1 if progress else 0,
     )
     losses = curve.logs["val_task_loss"]
@@ -401,6 +411,8 @@ def describe(report):
     served = "{parameters} parameters, {milliseconds:.1f} ms for a row"
     if report["served"]["experts"]:
         served = f"{{experts}} experts, {served}"
-    label = f"{report['label']}, {report['rows'][0]} rows to train on"
+    # A `TableModel` holds out rows of both parts.
+    rows = sum(report["rows"][: 1 + (report["label"] == "TableModel")])
+    label = f"{report['label']}, {rows} rows to train on"
     lines.append(f"  {'served':20s} {served.format(**report['served'])}")
     return "\n".join([*others, label, *lines])

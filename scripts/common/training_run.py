@@ -39,6 +39,8 @@ __all__ = ["TrainingRun"]
 MODEL, HISTORY = "model.keras", "gate_history.npz"
 CURVES, HEATMAP = "gate_weights.png", "expert_heatmap.png"
 BACKUP, CURVE = "backup", "curve.json"  # Of an unfinished run.
+# What a progress bar shows: sums over the tasks, and of the gates.
+SHOWN = "task_loss", "val_task_loss", "binary", "experts"
 EMBEDDING = 16  # The width of an id's embedding.
 # Fields that only architectures with gates read.
 OF_GATES = (
@@ -385,11 +387,10 @@ class Curve(keras.callbacks.Callback):
 
 def _epoch_progress(epochs):
     """A callback with a progress bar for the whole run that shows no single tasks."""
-    names = ("task_loss", "val_task_loss", "binary", "experts")
-    bar = keras.utils.Progbar(epochs, unit_name="epoch", stateful_metrics=names)
+    bar = keras.utils.Progbar(epochs, unit_name="epoch", stateful_metrics=SHOWN)
 
     def update(epoch, logs):
-        bar.update(epoch + 1, [(name, logs[name]) for name in names if name in logs])
+        bar.update(epoch + 1, [(name, logs[name]) for name in SHOWN if name in logs])
 
     return keras.callbacks.LambdaCallback(on_epoch_end=update)
 

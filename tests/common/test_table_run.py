@@ -313,6 +313,10 @@ def test_a_bar_grows_within_the_first_epoch(tmp_path, monkeypatch, capsys, progr
     train_table(*asked, progress=progress, callbacks=[Look()])
     assert len(shown) == 14
     assert ("1/14" in "".join(shown)) == progress
+    # At its end are the sums over the tasks, and no metric of one.
+    end = capsys.readouterr().out
+    assert ("val_task_loss" in end) == progress
+    assert "u_loss" not in end
 
 
 def test_another_run_keeps_no_picture_of_the_one_before(trained):
@@ -524,7 +528,7 @@ def test_models_without_a_network_begin_a_report_where_they_win(
     which = "no lower" if worse else "lower"
     assert first.startswith(f"u: {which} error by linear model, {error:.4g} for ")
     assert second.startswith(f"v: {which} error by linear model, {error:.4g} for ")
-    assert third.startswith("TableModel, 42 rows to train on")
+    assert third.startswith("TableModel, 51 rows to train on")
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["without a network"]["u"][0] == "linear model"
     loaded = TableModel.load(tmp_path / "run" / "model.keras")

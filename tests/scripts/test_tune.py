@@ -283,6 +283,7 @@ def test_a_table_is_tuned_by_the_loss_of_its_best_epoch(search, monkeypatch, tmp
     split += "--encoding", "latin-1", "--hashed", "x=3"
     study, printed = search(*table, *split, space='{"gamma": [1.0, 2.0, 3.0]}')
     assert (printed["best"], printed["val_task_loss"]) == ({"gamma": 2.0}, 0.25)
+    assert printed["model"].endswith("0001/model.keras")
     assert printed["errors"] == ["ValueError: The validation loss is nan."]
     assert study.best_trial.user_attrs["tasks"] == {"y": {"auc": 0.75}}
     options = {"split_by": "day", "drop": ["user"], "test": paths[1]}

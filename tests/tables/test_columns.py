@@ -34,7 +34,7 @@ def converted(values, kind, name="x"):
         ([1, 2, 2], "number"),
         ([1.5, None, 2], "number"),
         (pd.array([1, None, 3], "Int64"), "number"),
-        (pd.Categorical([1, None, 3]), "number"),
+        (pd.Categorical([1, None, 3]), "string"),
         ([decimal.Decimal("0.5"), None, decimal.Decimal(2)], "number"),
         (pd.to_timedelta([1, 2, 3], "s"), "number"),
         ([1, NAN, NAN], "number"),
@@ -101,6 +101,9 @@ def test_days_and_months_up_to_12_say_nothing_and_13_does():
     assert converted(["1/2/2020"], "date")["x_month"].tolist() == [1]
     assert converted(["1/2/2020"], "day-first date")["x_month"].tolist() == [2]
     assert converted(["12/2/2020"], "date")["x_month"].tolist() == [12]
+    # The month is always the second number after a year.
+    mixed = ["13/1/2020", "2020-03-01", "2020/4/5", "9999.12.31"]
+    assert converted(mixed, kind(mixed))["x_month"].tolist() == [1, 3, 4, 12]
 
 
 def test_dates_are_in_the_time_of_greenwich():
@@ -175,7 +178,8 @@ def test_numbers_keep_their_values():
         np.testing.assert_array_equal(converted(given, "number"), [1, NAN, 0])
         found = converted(given, "boolean")["x"].astype("float64")
         np.testing.assert_array_equal(found, [1, NAN, 0])
-    np.testing.assert_array_equal(converted([None, None], "number"), [NAN, NAN])
+    for missing in ([None, None], pd.array([pd.NA, None], "string")):
+        np.testing.assert_array_equal(converted(missing, "number"), [NAN, NAN])
 
 
 def test_strings_of_other_rows_may_look_like_numbers():
@@ -250,7 +254,12 @@ test_rows_of_another_kind_are_refused = refusals(
         r"'x' must have dates, .* Received: 5\.1\.2020",
         (["5.1.2020"], "date"),
     ),
-    (converted, r"the day first.*--drop", (["1/31/2020x"], "day-first date")),
+    (
+        converted,
+        r"the day first.*--drop",
+        (["1/31/2020x"], "day-first date"),
+        (["13/1/2020", "1/31/2020"], "day-first date"),
+    ),
     (converted, r"'x' must have dates", (["2020-02-31"], "date")),
     (
         convert_columns,

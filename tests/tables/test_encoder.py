@@ -82,9 +82,10 @@ def test_labels_choose_the_bins_and_a_limit_keeps_the_best():
     assert 0 < sum(len(each["edges"]) for each in found) <= 150
 
 
-def test_large_integers_keep_their_differences():
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint32"])
+def test_large_integers_keep_their_differences(dtype):
     seconds = 1_700_000_000 + np.arange(0, 100, 10)
-    frame = pd.DataFrame({"t": seconds})
+    frame = pd.DataFrame({"t": seconds.astype(dtype)})
     found = features(table_encoder(frame, bins="none"), frame)[:, 0]
     assert_close(found, (np.arange(10) - 4.5) / np.arange(10).std(ddof=1), rtol=1e-5)
 
@@ -103,6 +104,9 @@ def test_what_does_not_differ_is_left_out(capsys):
     assert list(table_encoder(frame).input) == ["a"]
     lines = capsys.readouterr().out.splitlines()
     assert [line[:12] for line in lines] == [f"Left out: {name}," for name in "bcde"]
+    # Infinity is missing, and so this has no number.
+    endless = pd.DataFrame({"a": [1.0, 2.0], "b": [np.inf, -np.inf]})
+    assert list(table_encoder(endless).input) == ["a"]
 
 
 @pytest.mark.every_backend
@@ -146,6 +150,20 @@ def test_ids_are_hashed_into_so_many_embeddings():
     assert encoder.layers[-1].embeddings.shape == (9, 16)
     found = features(encoder, frame)
     assert len(np.unique(found, axis=0)) == 7
+
+
+@pytest.mark.every_backend
+def test_raw_columns_may_have_the_dtypes_of_the_inputs():
+    time = 2000 + np.arange(40, dtype="float32") % 7 / 1000
+    frame = pd.DataFrame({"user": np.arange(40, dtype="int32"), "time": time})
+    encoder = table_encoder(frame, hashed={"user": 7})
+    wanted = features(encoder, frame)
+    columns = {name: frame[name].to_numpy() for name in frame}
+    assert_equal(features(encoder, columns), wanted)
+    assert_equal(features(encoder, as_inputs(encoder, columns)), wanted)
+    # Of columns, the place is the row, and not the index.
+    columns["user"] = frame["user"].set_axis(frame.index[::-1])
+    assert_equal(features(encoder, columns), wanted)
 
 
 @pytest.mark.every_backend

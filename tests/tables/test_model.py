@@ -82,14 +82,20 @@ def test_a_file_has_all_that_it_needs(trained, tmp_path):
     frame = make_table()
     pd.testing.assert_frame_equal(loaded.predict(frame), trained.predict(frame))
     assert loaded.get_params() == trained.get_params()
-    assert loaded.targets_ == trained.targets_
+    for each in ("targets_", "loss_"):
+        assert getattr(loaded, each) == getattr(trained, each)
+    assert loaded.settings_.epochs == 20
     # It is a model of Keras, too, in the units of the labels.
     model = keras.saving.load_model(tmp_path / "shop.keras")
     price = model.predict(frame, verbose=0)["price"][:, 0]
     assert_close(price, trained.predict(frame)["price"], rtol=1e-5)
+    # One task has the towers of all members.
+    small = dk.per_task(model, "price")
+    assert_close(small.predict(frame, verbose=0)["price"][:, 0], price, rtol=1e-5)
+    assert small.count_params() < model.count_params()
 
 
-def test_a_network_of_ones_own():
+def test_a_network_of_ones_own(tmp_path):
     def build(encoder, tasks):
         experts = dk.DenseExperts(4, [8])
         gate = dk.DSelectKGate(2, gamma=0.5)
@@ -97,16 +103,22 @@ def test_a_network_of_ones_own():
 
     frame = make_table()
     decide = dk.DecideGates(by=0.5)
-    found = TableModel(settings=QUICK, build=build, verbose=0)
+    found = TableModel(settings={"epochs": 3}, build=build, verbose=0)
     found.fit(frame, TARGETS, validation=frame[:50], callbacks=[decide])
     small = dk.condense(found.model)
     price = small.predict(frame, verbose=0)["price"][:, 0]
     assert_close(price, found.predict(frame)["price"], rtol=1e-4)
+    found.save(tmp_path / "own.keras")
+    loaded = TableModel.load(tmp_path / "own.keras")
+    with pytest.raises(ValueError, match=r"set_params\(build=\.\.\.\)"):
+        loaded.fit(frame, TARGETS)
+    with pytest.raises(ValueError, match="settings units, which would do nothing"):
+        TableModel(build=build, settings={"units": [8]}).fit(frame, TARGETS)
 
 
 def test_trees_are_mixed_into_the_networks(trained, capsys):
     """They are a part of the model, also of that of one task."""
-    frame, settings = make_table(), {**QUICK, "epochs": 1}
+    frame, settings = make_table(), {"epochs": 1}
     layers = [each.name for each in trained.model.layers if "trees" in each.name]
     assert layers
     small = dk.per_task(trained.model, "price")
@@ -216,11 +228,14 @@ def test_it_takes_tables_that_become_one_of_pandas(trained):
     assert_equal(chances, trained.predict_proba(frame)["sold"])
 
 
-def test_a_class_that_a_member_holds_out_is_no_warning():
-    frame = make_table(60)
+def test_a_class_that_a_member_holds_out_is_no_warning(capsys):
+    frame = make_table(60).assign(one=1)
     frame["sold"] = np.where(np.arange(60) == 5, "yes", "no")
     model = TableModel(members=2, settings=QUICK, verbose=0).fit(frame, ["sold"])
     assert [*model.classes_["sold"]] == ["no", "yes"]
+    # Neither the column of one value nor the class that is new is named.
+    model.evaluate(frame.assign(sold="maybe"))
+    assert capsys.readouterr().out == ""
 
 
 def test_it_has_the_manners_of_scikit_learn():
@@ -236,7 +251,23 @@ def test_it_has_the_manners_of_scikit_learn():
     assert np.isfinite(found["test_score"]).all()
 
 
+def fit(*data, **settings):
+    TableModel(1, QUICK | settings, verbose=0).fit(*data)
+
+
+FRAME = make_table(40)
+NO_LABELS = FRAME.assign(price=np.nan)
 test_what_it_cannot_do_is_refused = refusals(
+    (lambda: fit(FRAME, "price", epochs=0), "`epochs` must be a positive integer"),
+    (
+        fit,
+        r"in their order\. Received: 40 rows, and (39|40) labels",
+        (FRAME[["size"]], FRAME["price"][1:]),
+        (FRAME[["size"]], FRAME["price"][::-1]),
+    ),
+    (fit, r"of pandas\. Received: a ndarray", (FRAME, np.zeros((40, 2)))),
+    (fit, r"different names.* Received: 'size'", (FRAME.iloc[:, [0, 0]], ["size"])),
+    (fit, "missing labels in all 40 rows", (FRAME, "price", NO_LABELS)),
     (lambda: TableModel().set_params(depth=3), "Received: depth"),
     (lambda: TableModel().predict(make_table()), "must be trained before"),
     (lambda: TableModel().fit(make_table(), ["rent"]), "Received: rent"),
