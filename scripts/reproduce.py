@@ -88,8 +88,6 @@ def main(arguments=None):
     site = pathlib.Path(options.pages or base / "reproduction")
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "scripts/reproduce.py", *without_data_dir(given)])
-    if options.check:
-        return check(chosen, options.together, label, root)
     run(chosen, options, label, root, site, command)
     write_index(known, options, label, root, site)
     return 0
@@ -142,22 +140,6 @@ def run(chosen, options, label, root, site, command):
             print(f"Written to {pages.write_page(results, site)}.")
 
 
-def check(chosen, together, label, root):
-    """Run experiments anew, keep nothing, and compare their means with what is kept."""
-    from research.engine import Results, reproduce
-
-    lines = []
-    for name, experiment in chosen.items():
-        if not experiment.tolerances:
-            sys.exit(f"{name} does not say by how much its numbers may differ.")
-        kept = Results(experiment, label, root)
-        again = reproduce(experiment, preset=label, together=together)
-        lines += again.drifted(kept)
-    if lines:
-        sys.exit("\n".join(["Some means differ from those committed:", *lines]))
-    return 0
-
-
 def choose(kind, options):
     """The preset of an experiment, with what the command line changes."""
     from common.set_fields import set_fields
@@ -207,18 +189,14 @@ def parse(arguments):
     )
     add("--fresh", action="store_true", help="discard existing runs, and start again")
     add("--dry-run", action="store_true", help="list data, memory and time, and stop")
-    add("--check", action="store_true", help="compare a new run with the one kept")
     add("--pages-only", action="store_true", help="write the pages, run nothing")
     add("--out", help="folder of the results, in docs/ or build/ if left out")
     add("--pages", help="folder of the pages, in docs/ or build/ if left out")
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else arguments
-    if options.check:
-        why = "not for --check, which keeps nothing."
-        refuse(parser, given, ["--fresh", "--dry-run", "--pages"], why)
     if options.pages_only:
         why = "not for --pages-only, which runs nothing."
-        refuse(parser, given, ["--fresh", "--together", "--dry-run", "--check"], why)
+        refuse(parser, given, ["--fresh", "--together", "--dry-run"], why)
     return options
 
 

@@ -104,9 +104,3 @@ def test_without_a_page_there_is_no_index(folder, capsys):
     assert main(["dselectk-fig4", "--set", "gamma=3", "--pages-only"]) == 0
     assert "dselectk-fig4 has not been run to its end" in capsys.readouterr().out
     assert not list(folder.rglob("index.md"))
-
-
-def test_a_check_refuses_what_it_would_not_do(capsys):
-    with pytest.raises(SystemExit):
-        main(["census", "--check", "--fresh"])
-    assert "--fresh is not for --check, which keeps nothing" in capsys.readouterr().err

@@ -131,8 +131,6 @@ class Experiment(abc.ABC):
     trains: ClassVar[bool] = True  # Whether it trains anything.
     together: ClassVar[int] = 1  # Seeds or trials in one program, if not said.
     pictures: ClassVar[tuple[str, ...]] = ()  # Of a block: see `pages.write_pictures`.
-    # By how much the mean of a number may differ if it is run again.
-    tolerances: ClassVar[Mapping[str, float]] = {}
     # The paper's data for which others stand in here: see `engine.template`.
     stands_in_for: ClassVar[str] = ""
 

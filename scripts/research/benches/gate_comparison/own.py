@@ -135,6 +135,8 @@ def sentences(rows):
             if others := errors(rows, other):
                 costs = mean_ratio(cost, errors(rows, other, "multiplications"))
                 lines.append([other, str(ratio(own, others)), f"{costs:.0%}"])
+        if not lines:
+            continue
         error = ratio(own, errors(rows, SHOWN[0]))
         soft = mean_ratio(cost, errors(rows, "softmax", "multiplications"))
         parts.append(FIRST.format(arm=arm, error=error, cost=soft))

@@ -7,9 +7,11 @@ gates, of which this uses the statistics, the other gates and the tables.
 
 import dataclasses
 import functools
+import pathlib
 import re
 from typing import ClassVar
 
+from common.files import read_json
 from research.benches.router_comparison.arms import (
     DECAYS,
     KNOWN,
@@ -19,8 +21,10 @@ from research.benches.router_comparison.arms import (
 )
 from research.benches.router_comparison.problems import PROBLEMS
 from research.benches.router_comparison.training import BATCH_SIZE, STEPS, train
-from research.engine import Experiment
+from research.engine import Experiment, Results
+from research.engine.results import results_path
 
+COMMITTED = pathlib.Path(__file__).parents[4] / "docs" / "gatebench" / "routers"
 # Of a problem.
 SIZES = "num_experts", "hidden", "classes"
 
@@ -39,7 +43,9 @@ class Routers(Experiment):
     name: ClassVar[str] = "routers"
     title: ClassVar[str] = "routers on one problem"
     scales: ClassVar[tuple[str, ...]] = ("stages",)
+    together: ClassVar[int] = 10**6
 
+    seeds: int = 4
     sampler: str = "grid"
     problem: str = "tag"
     stages: int = 12
@@ -78,6 +84,35 @@ class Routers(Experiment):
     def load(self, seed):
         """The data of a seed."""
         return load(self.problem, seed, self.data_dir or ".")
+
+
+def of_problem(name, options, _):
+    """The `Routers` of a problem by the options of the command."""
+    draws = options.draws or Routers.seeds
+    return Routers(problem=name, seeds=draws, data_dir=options.data_dir)
+
+
+def open_results(bench, folder, fresh=False):
+    """The `Results` of a bench that are in a folder."""
+    return Results(bench, bench.preset, folder, fresh)
+
+
+def committed(name):
+    """The committed `Results` of a problem, without runs if there are none of it."""
+    bench = Routers(problem=name)
+    return read(COMMITTED).get(name, Results(bench, bench.preset))
+
+
+def read(folder):
+    """The `Results` of a folder by problem; those of earlier rows are shown, too."""
+    every = {}
+    for name in PROBLEMS:
+        bench = Routers(problem=name)
+        path = results_path(bench, bench.preset, folder)
+        if path.exists():
+            bench = Routers(problem=name, rows=read_json(path)["config"]["rows"])
+            every[name] = Results(bench, bench.preset, folder)
+    return every
 
 
 @functools.lru_cache(maxsize=8)

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from common.files import read_json
 from dselectk_keras.plots import style
 from research.benches.gate_comparison.statistics import (
     FEWEST_DRAWS,
@@ -14,6 +13,7 @@ from research.benches.gate_comparison.statistics import (
     only,
     ratio,
 )
+from research.benches.router_comparison import bench
 from research.benches.router_comparison.arms import (
     DECAYS,
     DENSE,
@@ -30,13 +30,10 @@ from research.benches.router_comparison.arms import (
 from research.benches.router_comparison.bench import Routers, multiplications
 from research.benches.router_comparison.problems import PROBLEMS
 from research.benches.router_comparison.training import BATCH_SIZE, STEPS
-from research.engine import Results
 from research.engine.pages import MARK, table
 from research.engine.pages import write as write_markdown
-from research.engine.results import results_path
 from research.engine.search import best_settings
 
-COMMITTED = pathlib.Path(__file__).parents[4] / "docs" / "gatebench" / "routers"
 TEMPLATE = pathlib.Path(__file__).with_suffix(".md")
 KINDS = {
     "regions": "generated, with regions",
@@ -97,7 +94,7 @@ on {wider} of these a wide expert is as good. On {enough}, one expert is enough.
 IN_BLOCK = {"Top-2": "`TopKGate(2)`", SWITCH: "`SwitchGate`", WIDE: WIDE}
 
 
-def write(folder):
+def write(folder, _=None):
     """Write the page beside the folder of the results, and its picture."""
     folder = pathlib.Path(folder)
     every = read(folder)
@@ -111,16 +108,9 @@ def write(folder):
 
 def read(folder):
     """The `Results` of the problems on which all arms have been run, by name."""
-    every = {}
-    for name in PROBLEMS:
-        bench = Routers(problem=name)
-        path = results_path(bench, bench.preset, folder)
-        if path.exists():
-            bench = Routers(problem=name, rows=read_json(path)["config"]["rows"])
-        every[name] = Results(bench, bench.preset, folder)
     return {
         name: results
-        for name, results in every.items()
+        for name, results in bench.read(folder).items()
         if all(results.of(arm) for arm in results.experiment.arms if arm not in DENSE)
     }
 
