@@ -85,12 +85,12 @@ WORTH = """\
   {wide:.1f} times both costs."""
 ENOUGH = """\
 - **When is one expert enough?** On {enough} of {problems} problems{names}; on {better},
-  the best router that runs one or two experts is better, but on {wider} of
-  these{wider_names}, a wide expert is as good: there width helps, and not routing."""
+  the best router that runs one or two experts is better. A wide expert is as good as
+  it on {wider} of these{wider_names}."""
 
 SHORT = """\
 A router of the package is better than one expert on {better} of {problems} problems;
-on {wider} of these a wide expert is as good. On {enough}, one expert is enough."""
+a wide expert is as good on {wider} of these. On {enough}, one expert is enough."""
 IN_BLOCK = {"Top-2": "`TopKGate(2)`", SWITCH: "`SwitchGate`", WIDE: WIDE}
 
 
@@ -275,7 +275,7 @@ def answers(rows, found):
         problems=len(found),
         names=f" ({', '.join(alone)})" if alone else "",
         better=len(better),
-        wider=len(wider),
+        wider=len(wider) or "none",
         wider_names=f" ({', '.join(wider)})" if wider else "",
     )
     worth = WORTH.format(arm=listed([arm]), **worth, **costs, wide=cost(WIDE))
@@ -290,7 +290,7 @@ def block(rows):
         lines.append([name, *(str(ratio(of_kind(own, kind), one)) for kind in SHOWN)])
     found = verdicts(rows)
     enough, better, wider = map(len, named(found))
-    counts = {"enough": enough, "better": better, "wider": wider}
+    counts = {"enough": enough, "better": better, "wider": wider or "none"}
     said = SHORT.format(problems=len(found), **counts)
     return f"{table(['error / one expert', *SHOWN.values()], lines)}\n\n{said}"
 
