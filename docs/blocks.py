@@ -437,8 +437,7 @@ PAGES = {
     "docs/scaling.md": {"plan": example_plans},
     "docs/serving.md": {"latency": latency},
     "docs/compared.md": {
-        name: functools.partial(study, name)
-        for name in ("ranking", "libraries")
+        name: functools.partial(study, name) for name in ("ranking", "libraries")
     },
     "docs/tables.md": {"tables": functools.partial(study, "tables")},
     "docs/results/tables.md": {"each_table": each_table},

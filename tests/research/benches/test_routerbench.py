@@ -353,7 +353,6 @@ def test_a_router_is_compared_with_the_dense_expert_of_its_cost():
     assert page.is_one_enough(rows, "tag") == "no"
     rows += invented("tag", large, [0.8] * 3)
     assert page.is_one_enough(rows, "tag") == "yes"
-    assert page.lacking(rows) == ""
     # Which costs more than a router of one expert.
     rows += invented("tag", "Switch", [0.7] * 3)
     best = page.best_rows(rows, page.ROUTED)

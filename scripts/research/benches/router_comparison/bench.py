@@ -11,7 +11,6 @@ import pathlib
 import re
 from typing import ClassVar
 
-from common.files import read_json
 from research.benches.router_comparison.arms import (
     DECAYS,
     KNOWN,
@@ -36,8 +35,7 @@ class Routers(Experiment):
     Args:
         problem: The name of a `Problem`.
         stages: The number of stages of a training, of `STEPS` steps.
-        rows: `"apart"` if no trial has seen a row of a reported test; `"shared"` of
-            earlier results, which are shown, and not continued.
+        rows: `"apart"`: no trial has seen a row of a reported test.
     """
 
     name: ClassVar[str] = "routers"
@@ -104,13 +102,11 @@ def committed(name):
 
 
 def read(folder):
-    """The `Results` of a folder by problem; those of earlier rows are shown, too."""
+    """The `Results` of a folder by problem."""
     every = {}
     for name in PROBLEMS:
         bench = Routers(problem=name)
-        path = results_path(bench, bench.preset, folder)
-        if path.exists():
-            bench = Routers(problem=name, rows=read_json(path)["config"]["rows"])
+        if results_path(bench, bench.preset, folder).exists():
             every[name] = Results(bench, bench.preset, folder)
     return every
 

@@ -111,7 +111,7 @@ def read(folder):
     return {
         name: results
         for name, results in bench.read(folder).items()
-        if all(results.of(arm) for arm in results.experiment.arms if arm not in DENSE)
+        if results.complete
     }
 
 
@@ -170,7 +170,7 @@ def enters(rows, k):
 def is_one_enough(rows, problem):
     """A word that says if one expert is as good as routers that run one or two.
 
-    It is the expert that costs as much, where this has been run.
+    It is the expert that costs as much.
     """
     best = best_rows([row for row in rows if row["problem"] == problem], ROUTED)
     others = {key: row["test"] for key, row in best.items()}
@@ -243,8 +243,6 @@ def text(every):
         enough=enough(found),
         rules="\n".join(rules),
         variants=variants_table(rows),
-        lacking=lacking(rows),
-        earlier=earlier(every),
         trainings=len(runs),
         machine=machines[-1],
     )
@@ -326,27 +324,6 @@ def rule(rows, k):
         f"- **{k} at serving**: {first} of the best other router with regions, "
         f"{second} of the better of Switch and SMEAR on real tables. The rule {said}."
     )
-
-
-def earlier(every):
-    """The problems whose trials have seen rows of reported tests, as text."""
-    names = [name for name, each in every.items() if each.experiment.rows == "shared"]
-    if not names:
-        return ""
-    return (
-        f" The results of {', '.join(names)} are of earlier splits, in which they did."
-    )
-
-
-def lacking(rows):
-    """The problems on which dense experts of other sizes have not been run, as text."""
-    names = dict.fromkeys(row["problem"] for row in rows)
-    done = [{name for name, _ in errors(rows, arm)} for arm in DENSE]
-    left = [name for name in names if not all(name in each for each in done)]
-    if not left:
-        return ""
-    of = "all problems" if len(left) == len(names) else ", ".join(left)
-    return f" (on {of}, it has not: there, the expert of 16 units is in its place)"
 
 
 def verdicts(rows):
