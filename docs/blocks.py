@@ -251,9 +251,9 @@ def gatebench():
 
 def routers():
     """The errors of a few routers, over that of one expert."""
-    from research.benches.router_comparison import page
+    from research.benches.router_comparison import bench, page
 
-    return page.block(page.rows_of(page.read(page.COMMITTED)))
+    return page.block(page.rows_of(page.read(bench.COMMITTED)))
 
 
 def latency():
@@ -439,13 +439,11 @@ PAGES = {
     "docs/papers.md": {"verdicts": verdicts},
     "docs/collapse.md": {"collapse": functools.partial(study, "collapse")},
     "docs/collapse.zh.md": {"collapse": functools.partial(study, "collapse")},
-    "docs/choose_by_fit.md": {"choice": functools.partial(study, "choice")},
     "docs/decoder.md": {"decoder": decoder},
     "docs/scaling.md": {"plan": example_plans},
     "docs/serving.md": {"latency": latency},
     "docs/compared.md": {
-        name: functools.partial(study, name)
-        for name in ("ranking", "census", "libraries")
+        name: functools.partial(study, name) for name in ("ranking", "libraries")
     },
     "docs/tables.md": {"tables": functools.partial(study, "tables")},
     "docs/results/tables.md": {"each_table": each_table},

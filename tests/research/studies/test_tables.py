@@ -23,14 +23,10 @@ from research.studies.tables import (
 )
 
 
-def test_ratios_are_means_over_targets():
-    """Half and twice the error are none on average."""
+def test_ratios_are_means_over_targets_in_intervals_of_students_t():
+    """Half and twice the error are none; of three numbers, 4.303 standard errors."""
     assert mean_log({"a": 1.0, "b": 4.0}, {"a": 2.0, "b": 2.0}) == pytest.approx(0.0)
     assert mean_log({"a": math.e}, {"a": 1.0}) == pytest.approx(1.0)
-
-
-def test_intervals_are_those_of_students_t():
-    """Of three numbers, 4.303 standard errors."""
     assert interval([0.0, 0.1, 0.2]) == "+0.100 ± 0.248"
     assert interval([-0.5, 0.5]) == "+0.000"
 
