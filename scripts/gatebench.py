@@ -17,14 +17,11 @@ make the intervals narrower.
 compares a gate of your own, on problems, or with --mine on your table. Of the other
 gates, it takes the committed results of the problems.
 
-    python scripts/gatebench.py --mine TABLE.csv --targets price --per-example
+    python scripts/gatebench.py --per-example --data-dir DATA
 
-says whether gates that choose experts for each example are worth it on a table, or one
-expert is enough. It takes some minutes with JAX. Without --mine, --per-example trains
-all routers on problems of their own, with JAX.
+trains gates that choose experts for each example, on problems of their own.
 """
 
-import dataclasses
 import importlib.util
 import pathlib
 import shlex
@@ -40,14 +37,11 @@ from common.command_line import (
     without_data_dir,
 )
 
-DRAWS_OF_ROUTERS = 4
-
 
 def main(arguments=None):
     """Parse, run, and say where the page is."""
     options, parser = parse(arguments)
     has_jax = importlib.util.find_spec("jax") is not None
-    routers = options.per_example and not options.mine
     trains = not (options.mine or options.pages_only or options.dry_run)
     if trains and not (has_jax or options.backend):
         sys.exit(
@@ -56,103 +50,84 @@ def main(arguments=None):
             'in a copy of the repository: pip install ".[jax]".'
         )
     choose_backend("jax" if has_jax and not options.backend else options.backend)
-    if routers:
-        return compare_routers(options)
-    from research.benches.gate_comparison import mine, own, page
-    from research.benches.gate_comparison.problems import PROBLEMS
-
     try:
-        gates = own.read_arms(options.module) if options.module else {}
-    except ValueError as error:
+        return answer(options) if options.mine else compare(options)
+    except (ImportError, OSError, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
-    label = f"-{pathlib.Path(options.module).stem}" if options.module else ""
-    out = pathlib.Path(options.out or f"build/gatebench{label}")
-    if options.mine:
-        draws = options.draws or page.FEWEST_DRAWS
-        asked = options.mine, options.targets, draws, out
-        try:
-            if options.per_example:
-                from research.benches.router_comparison import mine as routers
 
-                path, text = routers.answer(*asked, options.encoding)
-            else:
-                more = options.epochs or 30, gates, options.encoding
-                path, text = mine.answer(*asked, *more)
-        except (ImportError, OSError, ValueError) as error:
-            parser.exit(2, f"{parser.prog}: {error}\n")
-        print(f"{text}\n\nWritten to {path}.")
-        return 0
-    names = options.problems or list(PROBLEMS)
-    check_names("problem", names, PROBLEMS)
-    if not options.pages_only:
-        train(options, parser, names, gates, out)
+
+def own_gates(options):
+    """The gates of --module as arms, and the folder to write into."""
+    from research.benches.gate_comparison.own import read_arms
+
+    gates = read_arms(options.module) if options.module else {}
+    label = "gatebench"
+    if options.module:
+        label += f"-{pathlib.Path(options.module).stem}"
+    if options.per_example:
+        label = "routers"
+    return gates, pathlib.Path(options.out or f"build/{label}")
+
+
+def answer(options):
+    """Ask a table of the user, and say where the answer is."""
+    from research.benches.gate_comparison import mine, statistics
+
+    gates, out = own_gates(options)
+    asked = options.mine, options.targets, options.draws or statistics.FEWEST_DRAWS
+    path, text = mine.answer(*asked, out, options.epochs or 30, gates, options.encoding)
+    print(f"{text}\n\nWritten to {path}.")
+    return 0
+
+
+def compare(options):
+    """Run what problems lack, and write a page; or say what it would cost."""
+    if options.per_example:
+        from research.benches.router_comparison import bench, page, problems
+    else:
+        from research.benches.gate_comparison import bench, page, problems
+    from research.engine import reproduce
+    from research.engine.plan import cost
+
+    known, (gates, out) = problems.PROBLEMS, own_gates(options)
+    names = options.problems or list(known)
+    check_names("problem", names, known)
+    if not (options.pages_only or options.per_example):
+        names = installed(names, options)
+    for place, name in enumerate([] if options.pages_only else names, 1):
+        compared = bench.of_problem(name, options, gates)
+        folder = out if options.per_example else out / compared.name
+        done = bench.open_results(compared, folder, options.fresh)
+        if options.dry_run:
+            print(f"{name}: {cost(compared, bench.committed(name), done)}")
+            continue
+        print(f"Problem {place} of {len(names)}: {name}", flush=True)
+        saved = {"preset": compared.preset, "folder": folder}
+        # A gate of the user may have been changed.
+        fresh = options.fresh or bool(gates)
+        reproduce(compared, **saved, fresh=fresh, command=options.command)
     if not options.dry_run:
         print(f"Written to {page.write(out, names if gates else None)}.")
     return 0
 
 
-def compare_routers(options):
-    """Run the routers on problems, and write their page, or say what it would cost."""
-    from research.benches.router_comparison import page
-    from research.benches.router_comparison.bench import Routers
-    from research.benches.router_comparison.problems import PROBLEMS
-    from research.engine import Results, reproduce
-    from research.engine.plan import cost
-
-    names, out = options.problems or list(PROBLEMS), options.out or "build/routers"
-    check_names("problem", names, PROBLEMS)
-    every = page.read(page.COMMITTED) if options.dry_run else {}
-    for place, name in enumerate(names, 1):
-        draws = options.draws or DRAWS_OF_ROUTERS
-        bench = Routers(problem=name, seeds=draws, data_dir=options.data_dir)
-        if options.dry_run:
-            committed = every.get(name, Results(bench, bench.preset))
-            done = Results(bench, bench.preset, out)
-            print(f"{name}: {cost(bench, committed, done)}")
-        elif not options.pages_only:
-            print(f"Problem {place} of {len(names)}: {name}", flush=True)
-            saved = {"preset": bench.preset, "folder": out, "command": options.command}
-            reproduce(bench, **saved, together=10**6, fresh=options.fresh)
-    if not options.dry_run:
-        print(f"Written to {page.write(out)}.")
-    return 0
-
-
-def train(options, parser, names, gates, out):
-    """Run what the results of some problems lack, or say what it would cost."""
-    from research.benches.gate_comparison import bench, packaged
+def installed(names, options):
+    """Those of some problems whose data are there; say what others need."""
+    from research.benches.gate_comparison import packaged
     from research.benches.gate_comparison.problems import PROBLEMS
 
+    most = max(PROBLEMS[name].draws for name in names)
+    if options.draws and options.draws > most:
+        raise ValueError(f"--draws must be at most {most}. Received: {options.draws}.")
     packages = {name: PROBLEMS[name].package for name in names}
     lacking = {n: p for n, p in packages.items() if not packaged.is_installed(p)}
-    if lacking and not options.dry_run:
-        text = f"{', '.join(lacking)}: {packaged.how_to_install(*lacking.values())}"
-        if options.problems:
-            parser.exit(2, f"{parser.prog}: {text}\n")
-        print(f"Without {text}", flush=True)
-        names = [name for name in names if name not in lacking]
-    most = max(PROBLEMS[name].draws for name in names)
-    draws = options.draws or most
-    if draws > most:
-        parser.error(f"--draws must be at most {most}. Received: {draws}.")
-    for place, name in enumerate(names, 1):
-        epochs = options.epochs or PROBLEMS[name].epochs
-        compared = bench.Gates(
-            problem=dataclasses.replace(PROBLEMS[name], epochs=epochs),
-            compared={**gates, **bench.GATES},
-            seeds=min(draws, PROBLEMS[name].draws),
-            data_dir=options.data_dir,
-        )
-        try:
-            done = bench.open_results(compared, out, options.fresh)
-        except ValueError as error:
-            parser.exit(2, f"{parser.prog}: {error}\n")
-        else:
-            if options.dry_run:
-                print(f"{name}: {bench.price(done)}")
-                continue
-            print(f"Problem {place} of {len(names)}: {name}", flush=True)
-            bench.run(done, out, options.command)
+    if not lacking or options.dry_run:
+        return names
+    text = f"{', '.join(lacking)}: {packaged.how_to_install(*lacking.values())}"
+    if options.problems:
+        raise ValueError(text)
+    print(f"Without {text}", flush=True)
+    return [name for name in names if name not in lacking]
 
 
 def parse(arguments):
@@ -180,13 +155,15 @@ def parse(arguments):
     given = sys.argv[1:] if arguments is None else arguments
     runs = ["--problems", "--data-dir", "--fresh", "--dry-run"]
     if options.mine:
-        refuse(parser, given, [*runs, "--pages-only"], "not for --mine.")
+        not_used = [*runs, "--pages-only", "--per-example"]
+        refuse(parser, given, not_used, "not for --mine.")
     else:
-        of_tables = ["--targets", "--encoding"]
-        refuse(parser, given, of_tables, "for --mine.")
+        refuse(parser, given, ["--targets", "--encoding"], "for --mine.")
     if options.per_example:
-        not_used = ["--epochs", "--module"] + ["--backend"] * (not options.mine)
+        not_used = ["--epochs", "--module", "--backend"]
         refuse(parser, given, not_used, "not for --per-example.")
+    if options.module and not options.mine:
+        refuse(parser, given, ["--epochs"], "not for --module without --mine.")
     if options.pages_only:
         not_used = [*runs, "--draws", "--epochs", "--backend", "--module"]
         refuse(parser, given, not_used, "not for --pages-only, which trains nothing.")

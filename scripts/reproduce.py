@@ -1,12 +1,12 @@
-"""Reproduce a figure or a table of a paper, or run an experiment of your own.
+"""Reproduce a figure or a table of a paper, or run a study of our own.
 
     python scripts/reproduce.py dselectk-fig5
 
 tunes, trains and writes results into docs/results, and a page with the paper's numbers
 beside them into docs/reproduction. What has been run is not run again. Our own
 experiments, such as collapse, have no page: `python docs/blocks.py` writes their tables
-into others. Presets other than cpu, changed ones, and experiments of other modules are
-written into a folder in build/.
+into others. Presets other than cpu, and changed ones, are written into a folder in
+build/.
 """
 
 import dataclasses
@@ -14,7 +14,6 @@ import pathlib
 import re
 import shlex
 import sys
-import zlib
 
 from common.command_line import (
     add_backend,
@@ -63,18 +62,15 @@ def main(arguments=None):
     from research.papers import EXPERIMENTS
     from research.studies.catalog import STUDIES
 
-    found, gates, version = read(options.module) if options.module else ({}, {}, [])
-    known = EXPERIMENTS | STUDIES | found
+    known = EXPERIMENTS | STUDIES
     if options.list:
         for name, kind in known.items():
             print(f"{name:28s}{kind.where or 'Experiment'}: {kind.title}")
         return 0
-    names = options.names or list(found if options.module else EXPERIMENTS)
-    if not names:
-        sys.exit(f"{options.module} has no experiments: name those to run.")
+    names = options.names or list(EXPERIMENTS)
     check_names("experiment", names, known)
     try:
-        chosen = {name: choose(known[name], options, gates) for name in names}
+        chosen = {name: choose(known[name], options) for name in names}
     except ValueError as error:
         sys.exit(str(error))
     if options.dry_run:
@@ -83,24 +79,21 @@ def main(arguments=None):
             recorded = Results(type(experiment)(), "cpu", "docs/results")
             print(f"{name:28s}{plan(experiment, recorded)}")
         return 0
-    # Results of a changed preset, or of changed gates, have a name of their own.
-    label = "-".join([options.preset, *version, *options.set])
-    label = re.sub(r"[^\w.=-]+", "_", label)
+    # Results of a changed preset have a name of their own.
+    label = re.sub(r"[^\w.=-]+", "_", "-".join([options.preset, *options.set]))
     # Only results of the preset cpu are committed, and are in the index of pages.
-    committed = options.preset == "cpu" and not (options.module or options.set)
+    committed = options.preset == "cpu" and not options.set
     base = pathlib.Path("docs" if committed else f"build/{label}")
     root = pathlib.Path(options.out or base / "results")
     site = pathlib.Path(options.pages or base / "reproduction")
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "scripts/reproduce.py", *without_data_dir(given)])
-    if options.check:
-        return check(chosen, options.together, label, root)
     run(chosen, options, label, root, site, command)
-    write_index(known, options, gates, label, root, site)
+    write_index(known, options, label, root, site)
     return 0
 
 
-def write_index(known, options, gates, label, root, site):
+def write_index(known, options, label, root, site):
     """Write the index of the pages of a folder, if it has any."""
     from research.engine import Results, pages
     from research.papers import ABSTRACTS, COVERAGE
@@ -109,13 +102,12 @@ def write_index(known, options, gates, label, root, site):
     for name, kind in known.items():
         if (site / f"{name}.md").exists():
             try:
-                listed.append(Results(choose(kind, options, gates), label, root))
+                listed.append(Results(choose(kind, options), label, root))
             except ValueError as error:
                 print(f"Left out of the index: {error}")
     if listed:
         complete = [results for results in listed if results.complete]
-        introduction = "" if options.module else INTRODUCTION
-        index = pages.index(complete, introduction, COVERAGE, ABSTRACTS)
+        index = pages.index(complete, INTRODUCTION, COVERAGE, ABSTRACTS)
         pages.write(site / "index", index)
 
 
@@ -148,38 +140,7 @@ def run(chosen, options, label, root, site, command):
             print(f"Written to {pages.write_page(results, site)}.")
 
 
-def check(chosen, together, label, root):
-    """Run experiments anew, keep nothing, and compare their means with what is kept."""
-    from research.engine import Results, reproduce
-
-    lines = []
-    for name, experiment in chosen.items():
-        if not experiment.tolerances:
-            sys.exit(f"{name} does not say by how much its numbers may differ.")
-        kept = Results(experiment, label, root)
-        again = reproduce(experiment, preset=label, together=together)
-        lines += again.drifted(kept)
-    if lines:
-        sys.exit("\n".join(["Some means differ from those committed:", *lines]))
-    return 0
-
-
-def read(name):
-    """The experiments of a module of the user, its gates, and their version."""
-    from research.engine.own_module import experiments_of, gates_of, read_module
-
-    try:
-        module = read_module(name)
-        found = experiments_of(module)
-        has_gates = hasattr(module, "GATES") or not found
-        gates = gates_of(module) if has_gates else {}
-        checksum = zlib.crc32(pathlib.Path(str(module.__file__)).read_bytes())
-        return found, gates, [*gates, f"{checksum:08x}"] if gates else []
-    except ValueError as error:
-        sys.exit(str(error))
-
-
-def choose(kind, options, gates):
+def choose(kind, options):
     """The preset of an experiment, with what the command line changes."""
     from common.set_fields import set_fields
 
@@ -189,7 +150,7 @@ def choose(kind, options, gates):
             f"{kind.name} has no preset {options.preset!r}. Known: "
             f"{', '.join(presets)}."
         )
-    changes = {"data_dir": options.data_dir, "gates": gates}
+    changes = {"data_dir": options.data_dir}
     if options.seeds is not None:
         changes["seeds"] = options.seeds
     experiment = dataclasses.replace(presets[options.preset], **changes)
@@ -212,11 +173,6 @@ def parse(arguments):
         "paper: the paper's protocol, for a GPU",
     )
     add(
-        "--module",
-        help="a module or a .py file with experiments of your own, or with a gate or a "
-        "dict GATES of gates to compare beside those of the experiments that are named",
-    )
-    add(
         "--set",
         action="append",
         default=[],
@@ -233,18 +189,14 @@ def parse(arguments):
     )
     add("--fresh", action="store_true", help="discard existing runs, and start again")
     add("--dry-run", action="store_true", help="list data, memory and time, and stop")
-    add("--check", action="store_true", help="compare a new run with the one kept")
     add("--pages-only", action="store_true", help="write the pages, run nothing")
     add("--out", help="folder of the results, in docs/ or build/ if left out")
     add("--pages", help="folder of the pages, in docs/ or build/ if left out")
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else arguments
-    if options.check:
-        why = "not for --check, which keeps nothing."
-        refuse(parser, given, ["--fresh", "--dry-run", "--pages"], why)
     if options.pages_only:
         why = "not for --pages-only, which runs nothing."
-        refuse(parser, given, ["--fresh", "--together", "--dry-run", "--check"], why)
+        refuse(parser, given, ["--fresh", "--together", "--dry-run"], why)
     return options
 
 

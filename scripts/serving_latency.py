@@ -15,10 +15,13 @@ import sys
 import tempfile
 from typing import Any
 
-from common.command_line import count, make_parser, refuse
+from common.command_line import make_parser
 
 ROOT = pathlib.Path(__file__).parents[1]
+WORKLOAD = "W4-static"
 BATCHES = (1, 32, 256, 4096)
+ROUNDS = 50  # Turns of each form.
+REPEATS = 8  # Of the architectures, to compare.
 FORMS = {
     "nothing": None,
     "dense": "decided",
@@ -31,18 +34,10 @@ def main(arguments=None):
     """Measure on the backend in use, and write the results."""
     parser = make_parser(__doc__)
     add = parser.add_argument
-    add("--workload", default="W4-static", help="with static gates, such as W4-static")
-    add("--batches", nargs="+", type=count, default=BATCHES)
-    add("--rounds", type=count, default=50, help="turns of each form")
     add("--architectures", action="store_true", help="time those of MMoE's Table 3")
-    add("--repeats", type=count, default=8, help="of --architectures, to compare")
     add("--out", default=str(ROOT / "docs/results"), help="folder to write into")
     options = parser.parse_args(arguments)
     given = sys.argv[1:] if arguments is None else arguments
-    if options.architectures:
-        refuse(parser, given, ["--workload"], "not for --architectures.")
-    else:
-        refuse(parser, given, ["--repeats"], "for --architectures.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     from common.environment import environment, file_name
     from common.files import write_json
@@ -51,18 +46,17 @@ def main(arguments=None):
     about = environment()
     about["command"] = " ".join(["python scripts/serving_latency.py", *given])
     if options.architectures:
-        sizes = options.batches, options.rounds, options.repeats
-        kind, found = "architectures", measure_architectures(*sizes)
+        kind, found = "architectures", measure_architectures()
     else:
-        workload = WORKLOADS[options.workload]
-        kind, found = "serving", measure(workload, options.batches, options.rounds)
-        about["workload"] = f"{options.workload}: {workload.title}"
+        workload = WORKLOADS[WORKLOAD]
+        kind, found = "serving", measure(workload)
+        about["workload"] = f"{WORKLOAD}: {workload.title}"
     path = pathlib.Path(options.out) / file_name(kind, about)
     write_json(path, {"about": about, "milliseconds": found})
     print(f"Written to {path}. Then run python docs/blocks.py.")
 
 
-def measure(workload, batches, rounds):
+def measure(workload):
     """Milliseconds per batch: `{method: {form: {batch: median}}}`."""
     import keras
 
@@ -72,33 +66,31 @@ def measure(workload, batches, rounds):
     models = {
         form: workload.model(name) if name else nothing for form, name in FORMS.items()
     }
-    x = workload.data(-(-max(batches) // workload.batch_size))[0]
+    x = workload.data(-(-max(BATCHES) // workload.batch_size))[0]
     with tempfile.TemporaryDirectory() as folder:
         calls = {
             form: serving_methods(model, f"{folder}/{i}")
             for i, (form, model) in enumerate(models.items())
         }
         return {
-            method: median_times(
-                {f: call[method] for f, call in calls.items()}, x, batches, rounds
-            )
+            method: median_times({f: call[method] for f, call in calls.items()}, x)
             for method in calls["dense"]
         }
 
 
-def median_times(calls, x, batches, rounds):
+def median_times(calls, x):
     """The median milliseconds of calls on batches: `{name: {batch: median}}`."""
     from common.timing import medians_in_turns
 
     found = {name: {} for name in calls}
-    for batch in batches:
+    for batch in BATCHES:
         own = [functools.partial(call, x[:batch]) for call in calls.values()]
-        for name, seconds in zip(found, medians_in_turns(own, rounds), strict=True):
+        for name, seconds in zip(found, medians_in_turns(own, ROUNDS), strict=True):
             found[name][batch] = 1e3 * seconds
     return found
 
 
-def measure_architectures(batches, rounds, repeats):
+def measure_architectures():
     """Milliseconds of `predict_on_batch`: `{architecture: {batch: a median each}}`."""
     import numpy as np
 
@@ -107,11 +99,11 @@ def measure_architectures(batches, rounds, repeats):
     experiment: Any = Table3.presets()["paper"]
     models = {name: experiment.model(name) for name in ARCHITECTURES}
     (shape,) = {model.input_shape[1:] for model in models.values()}
-    x = np.random.default_rng(0).normal(size=(max(batches), *shape)).astype("float32")
+    x = np.random.default_rng(0).normal(size=(max(BATCHES), *shape)).astype("float32")
     calls = {name: model.predict_on_batch for name, model in models.items()}
-    several = [median_times(calls, x, batches, rounds) for _ in range(repeats)]
+    several = [median_times(calls, x) for _ in range(REPEATS)]
     return {
-        name: {batch: [each[name][batch] for each in several] for batch in batches}
+        name: {batch: [each[name][batch] for each in several] for batch in BATCHES}
         for name in calls
     }
 

@@ -9,36 +9,64 @@ writes the model, the gate history, the metrics and the figures to the folder.
 trains a `TableModel` on a table of your own, CSV or Parquet, with strings, dates and
 missing values. Targets have classes, or are numbers. It prints how good each task is
 and what it costs to serve, and writes a model that takes the columns: `model.keras`,
-and on TensorFlow a SavedModel. With `--gate`, `--architecture` or `--num-nonzeros`, it
-trains a network with gates in its place.
+and on TensorFlow a SavedModel.
 """
 
 import argparse
+import dataclasses
 import shlex
 import sys
 from typing import Any, NoReturn
 
 from common.command_line import (
-    OF_TABLES,
     add_backend,
-    add_table,
     choose_backend,
     json_object,
     make_parser,
+    name_and_count,
     note_selection,
     refuse,
-    refuse_without_table,
     registered,
 )
 
-# What builds a network with gates for a --table, and what such a network alone reads.
-BUILD_A_NETWORK = "--gate", "--architecture", "--num-nonzeros"
-OF_NETWORKS = (
-    *("architecture_options", "gate_options", "gamma", "entropy", "decide_by"),
-    *("per_example", "num_experts", "units", "epochs", "batch_size", "learning_rate"),
-)
-# Of a --table alone.
-SWITCHES = "mixed_precision", "quick", "compare"
+# What a table is read by, the fields of `Table`; and other options of --table.
+OF_TABLES = "targets", "drop", "split_by", "test", "encoding", "hashed"
+SWITCHES = "quick", "compare", "mixed_precision"
+OF_BOTH = "backend", "table", "seed", "out", "overwrite", "log_dir", "quiet"
+
+
+def _add_table(add):
+    """Add the options of a table of one's own."""
+    add("--table", help="a CSV or Parquet file of your own, or a folder of such files")
+    add("--targets", nargs="+", help="the columns of --table to predict")
+    add("--drop", nargs="+", default=[], help="columns of --table to leave out")
+    add("--test", metavar="FILE", help="a file of test rows, for --table")
+    add(
+        "--split-by",
+        metavar="COLUMN",
+        help="a column of --table, such as a date: the last rows are the test; drawn "
+        "if omitted",
+    )
+    add("--encoding", default="utf-8", help="of a --table of text, such as latin-1")
+    add(
+        "--hashed",
+        nargs="+",
+        type=name_and_count,
+        default={},
+        metavar="NAME=N",
+        help="columns of --table that are ids, and their numbers of embeddings",
+    )
+    add("--quick", action="store_true", help="train one network on --table once")
+    add(
+        "--compare",
+        action="store_true",
+        help="train boosted trees, extra trees and a linear model on --table too",
+    )
+    add(
+        "--mixed-precision",
+        action="store_true",
+        help="compute in bfloat16, for --table on a recent GPU",
+    )
 
 
 def main(arguments=None):
@@ -58,18 +86,7 @@ def main(arguments=None):
         metavar="JSON",
         help="arguments of the data set, such as '{\"num_train\": 1000}'",
     )
-    add_table(parser)
-    add("--quick", action="store_true", help="train one network on --table once")
-    add(
-        "--compare",
-        action="store_true",
-        help="train boosted trees, extra trees and a linear model on --table too",
-    )
-    add(
-        "--mixed-precision",
-        action="store_true",
-        help="compute in bfloat16, for --table on a recent GPU",
-    )
+    _add_table(add)
     add("--num-tasks", type=int, help="tasks of synthetic_moe: 16, 32, 64 or 128")
     add("--num-train", type=int, help="number of training examples to generate")
     add(
@@ -152,14 +169,20 @@ def main(arguments=None):
     add("--quiet", action="store_true", help="show no progress bar")
     options: dict[str, Any] = vars(parser.parse_args(arguments))
 
-    choose_backend(options.pop("backend"))
-    out = options["out"]
     given = sys.argv[1:] if arguments is None else arguments
+    of_tables = (*OF_TABLES, *SWITCHES)
     if options["table"]:
-        _run_table(options, given, parser)
-        print(f"Written to {out}.")
+        others, why = {*options} - {*of_tables, *OF_BOTH}, "not for a --table."
+    else:
+        others, why = of_tables, "for a --table."
+    refuse(parser, given, [f"--{each.replace('_', '-')}" for each in others], why)
+    choose_backend(options.pop("backend"))
+    if options["table"]:
+        _run_table(options, parser)
+        print(f"Written to {options['out']}.")
         return
     results = _run(options, given, parser)
+    out = options["out"]
     print(f"{results['label']}: {results['num_params']} parameters")
     print(f"  test loss per task   {results['test_task_loss']:.5f}")
     for name, value in results.get("gates", {}).items():
@@ -168,54 +191,28 @@ def main(arguments=None):
     print(f"Written to {out}.")
 
 
-def _run_table(options, arguments, parser: argparse.ArgumentParser):
+def _run_table(options, parser: argparse.ArgumentParser):
     """Train on a table, print the report, and end with a message if that fails."""
-    others = "data", "data-options", "num-tasks", "num-train"
-    not_used = [f"--{option}" for option in others]
-    refuse(parser, arguments, not_used, "not for tables. Received: --table.")
-    given = {each.partition("=")[0] for each in map(str, arguments)}
-    has_gates = bool(given & {*BUILD_A_NETWORK})
-    if has_gates:
-        why = "for a --table without --gate, --architecture and --num-nonzeros."
-        refuse(parser, arguments, ["--quick"], why)
-        _check_gate(options, arguments, parser)
-    else:
-        names = [f"--{each.replace('_', '-')}" for each in OF_NETWORKS]
-        why = "for a network on a --table: pass also --gate or --architecture."
-        refuse(parser, arguments, names, why)
     import keras
 
-    from common.table_run import describe, train_table
-    from common.training_run import TrainingRun
+    from common.table_run import Table, describe, train_table
     from dselectk_keras import TableModel
 
-    if options.pop("mixed_precision"):
+    if options["mixed_precision"]:
         keras.config.set_dtype_policy("mixed_bfloat16")
-    path, targets = options.pop("table"), options.pop("targets")
-    more = {name: options.pop(name) for name in OF_TABLES[1:]}
-    more["hashed"] = dict(more["hashed"])
-    names = ("out", "overwrite", "quiet", "resume", "log_dir")
-    out, overwrite, quiet, *others_of_run = (options[name] for name in names)
-    arguments_of_run = out, overwrite, not quiet, *others_of_run
-    left_out = {*names, *(option.replace("-", "_") for option in others)}
-    settings = {name: each for name, each in options.items() if name not in left_out}
-    settings["num_experts"] = settings["num_experts"] or 8
-    quick, more["compare"] = settings.pop("quick"), settings.pop("compare")
+    reading = {name: options[name] for name in OF_TABLES}
+    reading["hashed"] = dict(reading["hashed"])
+    few: Any = {"members": 1, "time_limit": 0} if options["quick"] else {}
+    shared = {"hashed": reading["hashed"], "seed": options["seed"]}
+    callbacks = []
+    if options["log_dir"]:
+        callbacks = [keras.callbacks.TensorBoard(options["log_dir"], write_graph=False)]
     try:
-        run: Any = TrainingRun(**settings) if has_gates else None
-        if has_gates:
-            note_selection(run)
-        else:
-            few: Any = {"members": 1, "time_limit": 0} if quick else {}
-            run = TableModel(
-                **few,
-                hashed=more["hashed"],
-                seed=options["seed"],
-                verbose=int(not quiet),
-            )
-        report = train_table(run, path, targets, *arguments_of_run, **more)
-    except KeyboardInterrupt:
-        _say_how_to_go_on(parser, out, arguments)
+        report = train_table(
+            TableModel(**few, **shared, verbose=int(not options["quiet"])),
+            Table(options["table"], **reading),
+            *(options["out"], options["overwrite"], callbacks, options["compare"]),
+        )
     except (OSError, TypeError, ValueError) as error:
         parser.exit(2, f"{parser.prog}: {error}\n")
     print(describe(report))
@@ -235,33 +232,26 @@ def _check_gate(options, arguments, parser: argparse.ArgumentParser):
     if not run.has_gate:
         why = f"for gates, of which this has none: --architecture {run.architecture}."
     not_used = [f"--{name.replace('_', '-')}" for name in run.unused]
-    if options["table"] and not run.has_gate:
-        not_used.append("--num-experts")
     refuse(parser, arguments, not_used, why)
 
 
 def _run(options, arguments, parser: argparse.ArgumentParser):
     """Train with these options, and end with a message if that fails."""
-    refuse_without_table(parser, arguments, *SWITCHES)
     _check_gate(options, arguments, parser)
     from common.environment import device
     from common.training_run import TrainingRun
 
     print(f"Training on {device()}.", flush=True)
-    for name in ("table", *SWITCHES, *OF_TABLES):
-        options.pop(name)
-    out, overwrite = options.pop("out"), options.pop("overwrite")
-    progress, resume = not options.pop("quiet"), options.pop("resume")
-    log_dir = options.pop("log_dir")
-    data_options = options.pop("data_options") | {
-        name: value
-        for name in ("num_tasks", "num_train")
-        if (value := options.pop(name)) is not None
-    }
+    names = [field.name for field in dataclasses.fields(TrainingRun)]
+    settings, out = {name: options[name] for name in names}, options["out"]
+    for name in ("num_tasks", "num_train"):
+        if options[name] is not None:
+            settings["data_options"] = settings["data_options"] | {name: options[name]}
     try:
-        run = TrainingRun(**options, data_options=data_options)
+        run = TrainingRun(**settings)
         note_selection(run)
-        results = run.run(out, overwrite, progress, resume, log_dir)
+        progress, more = not options["quiet"], (options["resume"], options["log_dir"])
+        results = run.run(out, options["overwrite"], progress, *more)
     except KeyboardInterrupt:
         _say_how_to_go_on(parser, out, arguments)
     except (OSError, TypeError, ValueError) as error:

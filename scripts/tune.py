@@ -3,12 +3,10 @@
     python scripts/tune.py runs/gamma --space '{"gamma": [1.0, 3.0, 10.0]}'
 
 trains one run per setting, keeps the study in a database, and prints the best setting.
-The same command continues a study. For the fields, see `TrainingRun`. With
-`--table FILE --targets NAME ...`, the runs are those of `train.py --table`.
+The same command continues a study. For the fields, see `TrainingRun`.
 """
 
 import collections
-import contextlib
 import dataclasses
 import json
 import math
@@ -16,17 +14,8 @@ import pathlib
 import shutil
 import sys
 import warnings
-from typing import Any
 
-from common.command_line import (
-    OF_TABLES,
-    add_backend,
-    add_table,
-    choose_backend,
-    json_object,
-    make_parser,
-    refuse_without_table,
-)
+from common.command_line import add_backend, choose_backend, json_object, make_parser
 
 PRUNERS = "NopPruner", "MedianPruner", "HyperbandPruner"
 # Seconds between the signs of life of a process, and until it counts as dead.
@@ -42,7 +31,6 @@ def main(arguments=None):
     add("folder", type=pathlib.Path, help="folder of the runs; its name is the study's")
     add("--space", type=json_object, required=True, help="JSON: lists of values")
     add("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="of all runs")
-    add_table(parser)
     add("--trials", type=int, default=20, help="settings to try; 0 only prints")
     add("--sampler", default="grid", choices=("grid", "gp"), help="sampler")
     add("--pruner", default="NopPruner", choices=PRUNERS, help="stops bad runs early")
@@ -51,11 +39,6 @@ def main(arguments=None):
     add("--storage", help="URL of the database; if omitted, SQLite in the folder")
     add("--seed", type=int, default=0, help="seed of the sampler")
     options = parser.parse_args(arguments)
-    if not options.table:
-        given = sys.argv[1:] if arguments is None else arguments
-        refuse_without_table(parser, given)
-    if options.table and (options.binary or options.at_most):
-        parser.error("--binary and --at-most are not for tables.")
     choose_backend(options.backend)
     try:
         study = tune(options)
@@ -84,7 +67,6 @@ def tune(options):
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     run, space = set_fields(TrainingRun(), options.set), options.space
     _check_fields(run, space, options)
-    of_table = _read_table(options, run.seed) if options.table else {}
     retry = optuna.storages.RetryHeartbeatStaleTrialCallback(MAX_RETRIES)
     options.folder.mkdir(parents=True, exist_ok=True)
     url = options.storage or f"sqlite:///{options.folder.resolve()}/study.db"
@@ -105,7 +87,6 @@ def tune(options):
     study.sampler = _sampler(optuna, space, options, len(study.trials))
     config = {"run": run.config, "space": space, "sampler": options.sampler}
     config |= {"binary": options.binary, "at_most": options.at_most}
-    config |= of_table
     # Processes with one grid share its order.
     config |= {"seed": options.seed} if options.sampler == "grid" else {}
     kept = study.user_attrs.get("config", config)
@@ -144,22 +125,6 @@ def tune(options):
     return study
 
 
-def _read_table(options, seed):
-    """Read a table before the study: an error would be that of all trials."""
-    from common.table_run import Table, read_parts
-
-    table = Table(options.table, options.targets, **_reading(options))
-    with contextlib.redirect_stdout(sys.stderr):  # Only the summary is for stdout.
-        read_parts(table, seed)
-    return {"table": table.config}
-
-
-def _reading(options) -> dict[str, Any]:
-    """How a table is read and split."""
-    found = {name: getattr(options, name) for name in OF_TABLES[1:]}
-    return found | {"hashed": dict(found["hashed"])}
-
-
 def _sampler(optuna, space, options, done):
     """A sampler for a study that has so many trials."""
     import numpy as np
@@ -181,16 +146,11 @@ def _check_fields(run, space, options):
                 "--space must give lists of values for fields of `TrainingRun`. "
                 f"Received: {name}={values!r}."
             )
-    unused = {"data", "data_options"} if options.table else set()
-    if not {"gate", "architecture"} & space.keys():
-        unused |= {*run.unused}
-        if options.table and not run.has_gate:
-            unused.add("num_experts")
+    unused = set() if {"gate", "architecture"} & space.keys() else {*run.unused}
     given = space.keys() | {text.partition("=")[0] for text in options.set}
     if lost := sorted(given & unused):
         raise ValueError(
-            f"{', '.join(lost)} would do nothing: no run of {run.label} reads it"
-            f"{' on a table' * bool(options.table)}."
+            f"{', '.join(lost)} would do nothing: no run of {run.label} reads it."
         )
 
 
@@ -211,23 +171,11 @@ def _train(trial, run, folder, options):
 
     own = dataclasses.replace(run, **settings)
     watching = [keras.callbacks.LambdaCallback(on_epoch_end=report)]
-    if options.table:
-        from common.table_run import train_table
-
-        table = options.table, options.targets, folder
-        more: Any = {"callbacks": watching, **_reading(options)}
-        with contextlib.redirect_stdout(sys.stderr):
-            results = train_table(own, *table, overwrite=True, progress=False, **more)
-        loss = results["val_task_loss"]
-    else:
-        results = own.run(folder, progress=False, resume=True, callbacks=watching)
-        loss = results["curve"]["val_task_loss"][-1]
+    results = own.run(folder, progress=False, resume=True, callbacks=watching)
+    loss = results["curve"]["val_task_loss"][-1]
     keras.utils.clear_session()
     if not math.isfinite(loss):
         raise ValueError(f"The validation loss is {loss}.")
-    if options.table:
-        trial.set_user_attr("tasks", results["tasks"])
-        return loss
     gates = results.get("gates", {})
     trial.set_user_attr("gates", gates)
     trial.set_user_attr("test_task_loss", results["test_task_loss"])

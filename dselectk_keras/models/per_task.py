@@ -99,6 +99,12 @@ def _output(model, name):
         _check_stacked(model)
         return _prediction(model, name)
     output, parts = model.output[name], _parts(model)
+    # Towers of no output, as those of the members of a `TableModel`, stay as they are.
+    parts = {
+        key: (layer, task)
+        for key, (layer, task) in parts.items()
+        if not isinstance(layer, Predict) or task in model.output
+    }
     calls = calls_for(model, output, parts)
     read = [id(each) for call in calls for each in call.input_tensors]
     own = {key: parts[key] for key in (*read, id(output)) if key in parts}

@@ -22,11 +22,13 @@ from dselectk_keras.tables.columns import as_table, import_pandas, plain_name
 from dselectk_keras.tables.encoder import table_encoder
 from dselectk_keras.tables.scores import (
     fit_scale,
+    fit_share,
     predictions_of,
     scaled,
     scores_of,
 )
 from dselectk_keras.tables.targets import Target, find_targets
+from dselectk_keras.tables.trees import fit_trees
 from dselectk_keras.utils import argument_names, check_count
 
 # The file in the archive of a model that says what its targets mean.
@@ -34,7 +36,7 @@ STATE = "table_model.json"
 # Each member holds out one of so many parts of the rows.
 FOLDS = 7
 SMALLEST = 1e-9  # Of a loss whose logarithm is taken.
-OF_NETWORKS = {"units", "activation", "dropout"}  # What `build` decides.
+OF_NETWORKS = {"units", "activation", "dropout", "trees"}  # What `build` decides.
 # What a search tries in turn, from the best settings on. The first one, a smooth
 # network, is for numbers with little noise.
 CHANGES: tuple[dict[str, Any], ...] = (
@@ -63,6 +65,8 @@ class Settings:
         learning_rate: That of AdamW in the first step. It falls to 0, along a cosine.
         weight_decay: That of AdamW.
         epochs: The most epochs. `None`: by the number of rows.
+        trees: The most rounds of boosted trees, which predict beside the networks. 0:
+            there are none.
     """
 
     units: Sequence[int] = (128, 128)
@@ -72,6 +76,7 @@ class Settings:
     learning_rate: float = 0.002
     weight_decay: float = 0.02
     epochs: int | None = None
+    trees: int = 300
 
     def __post_init__(self):
         if self.epochs is not None:
@@ -96,12 +101,16 @@ class TableModel:
     epoch with the lowest geometric mean of these parts on rows that are held out, after
     the outputs of each target are scaled to the lowest loss there (see `fit_scale`).
 
+    Then `fit` fits boosted trees to the same rows, with scikit-learn, and mixes their
+    predictions into those of the networks. The share of the trees, for each target, has
+    the lowest loss on the rows that are held out. Trees are layers of the model, too.
+
     Args:
         members: The number of networks. With 1, training is fastest.
         settings: A dict of what differs from the defaults of `Settings`.
         build: A function from an encoder and a list of `Task` to a `MultitaskModel`,
-            such as `build_multitask_model`, in place of the networks: one model,
-            whatever `members` says, without search if there is no `time_limit`.
+            such as `build_multitask_model`, in place of the networks and trees: one
+            model, whatever `members` says, without search if there is no `time_limit`.
         hashed: For columns of ids, their numbers of embeddings (see `table_encoder`).
         time_limit: For so many seconds, `fit` tries other settings, and keeps those of
             the lowest validation loss. `None`: it tries a smooth network without
@@ -221,19 +230,22 @@ class TableModel:
             changed = dataclasses.replace(settings, **change)
             found = self._train(changed, *data)
             longest = max(longest, time.monotonic() - begin - seconds)
-            is_better = found[1] < best[1] or math.isnan(best[1])
+            is_better = found.loss < best.loss or math.isnan(best.loss)
             if self.verbose:
                 print(  # noqa: T201
-                    f"{change}: {found[1]:.4f} instead of {best[1]:.4f}, "
+                    f"{change}: {found.loss:.4f} instead of {best.loss:.4f}, "
                     f"{'kept' if is_better else 'not kept'}."
                 )
             if is_better:
                 settings, best = changed, found
-        self.settings_, (self.model, self.loss_) = settings, best
+        if settings.trees and self.build is None:
+            best.add_trees(self.seed, self.verbose)
+        self.settings_, self.loss_ = settings, best.loss
+        self.model = best.in_units_of_labels()
         return self
 
     def _train(self, settings, encode, parts, validation, callbacks):
-        """Train a model with these settings; return it, and its validation loss."""
+        """Train networks with these settings."""
         keras.utils.set_random_seed(self.seed)
         with printing(self.verbose):
             encoder = keras.models.clone_model(encode(settings.bins))
@@ -245,7 +257,8 @@ class TableModel:
         if validation is None:
             folds = folds_of(parts[1], max(FOLDS, networks.members), self.seed)
             validation = folds[:, None] == np.arange(networks.members)
-        return networks.fit(parts, validation, callbacks, self.verbose)
+        networks.fit(parts, validation, callbacks, self.verbose)
+        return networks
 
     @property
     def classes_(self) -> dict[str, np.ndarray]:
@@ -423,7 +436,7 @@ class Networks:
     """
 
     def __init__(self, targets, labels, settings):
-        self.targets, self.settings = targets, settings
+        self.targets, self.settings, self.trees = targets, settings, {}
         self.names = [plain_name(target.name) for target in targets]
         # A constant prediction has the loss 1.
         self.weights = [
@@ -483,74 +496,116 @@ class Networks:
         return [outputs[f"{member}_{name}"] for member in range(self.members)]
 
     def judge(self, x, labels):
-        """Find the scale of each target, and the validation loss with them.
+        """Find the scale of each target, and the validation loss with it, by number.
 
         Args:
             x: The inputs of rows.
             labels: Labels `(rows, members * targets)`, NaN where they do not count.
         """
         found = self.trained.predict(x, batch_size=4096, verbose=0)
-        scales, logs = [], []
+        scales, losses = [1.0] * len(self.targets), {}
         for number, target in enumerate(self.targets):
             own = labels[:, number :: len(self.targets)]
             known = ~np.isnan(own)
             if known.any():
                 outputs = np.stack(self.of_members(found, self.names[number]), axis=1)
-                scale, loss = fit_scale(target, outputs[known], own[known])
-                scales.append(scale)
-                relative = loss * self.weights[number] * len(self.targets)
-                logs.append(math.log(max(relative, SMALLEST)))
-            else:
-                scales.append(1.0)
-        return scales, math.exp(np.mean(logs)) if logs else math.nan
+                best = fit_scale(target, outputs[known], own[known])
+                scales[number], losses[number] = best
+        return scales, losses
 
-    def in_units_of_labels(self, scales):
+    def mean_of(self, losses):
+        """The geometric mean of losses by target, each 1 for a constant prediction."""
+        logs = [
+            math.log(max(loss * self.weights[number] * len(self.targets), SMALLEST))
+            for number, loss in losses.items()
+        ]
+        return math.exp(np.mean(logs)) if logs else math.nan
+
+    def add_trees(self, seed, verbose):
+        """Fit boosted trees, and find their share in the prediction of each target."""
+        x, y, held_out = self.data
+        predicted = self.trained.predict(x, batch_size=4096, verbose=0)
+        for number, target in enumerate(self.targets):
+            name, labels, rounds = self.names[number], y[:, number], self.settings.trees
+            known = held_out & ~np.isnan(labels)[:, None]
+            found = fit_trees(target, x, labels, held_out, rounds, seed)
+            if found is None or not known.any():
+                continue
+            outputs = np.stack(self.of_members(predicted, name), axis=1)[known]
+            outputs = ops.convert_to_numpy(self.scale_outputs(number, outputs))
+            labels = np.broadcast_to(labels[:, None], known.shape)[known]
+            share, loss = fit_share(target, outputs, found[1][known], labels)
+            self.losses[number] = loss
+            if share:
+                self.trees[name] = found[0], share
+            if verbose:
+                print(  # noqa: T201
+                    f"{target.name}: boosted trees have a share of {share:.2f}."
+                )
+        self.loss = self.mean_of(self.losses)
+
+    def scale_outputs(self, number, outputs):
+        """Scale outputs for a target as is best for the rows that are held out."""
+        target, scale = self.targets[number], self.scales[number]
+        return (
+            outputs * scale
+            if target.kind == "number"
+            else scaled(target, outputs, scale)
+        )
+
+    def in_units_of_labels(self):
         """A model that predicts the mean of the members, in the units of the labels."""
-        found = {}
-        for name, target, scale in zip(self.names, self.targets, scales, strict=True):
+        found, inputs = {}, self.trained.input
+        for number, (name, target) in enumerate(
+            zip(self.names, self.targets, strict=True)
+        ):
             outputs = self.of_members(self.trained.output, name)
-            if target.kind != "number":
-                outputs = [scaled(target, each, scale) for each in outputs]
+            outputs = [self.scale_outputs(number, each) for each in outputs]
             mean = keras.layers.Average(dtype="float32")
             found[name] = mean(outputs) if len(outputs) > 1 else outputs[0]
+            if name in self.trees:
+                trees, share = self.trees[name]
+                own = trees({each: inputs[each] for each in trees.names})
+                found[name] = (1 - share) * found[name] + share * own
             if target.kind == "number":
-                moments = scale * target.deviation, target.mean
+                moments = target.deviation, target.mean
                 rescaling = keras.layers.Rescaling(*moments, dtype="float32")
                 found[name] = rescaling(found[name])
         tasks = [target.task for target in self.targets]
-        return MultitaskModel(self.trained.input, found, tasks=tasks)
+        return MultitaskModel(inputs, found, tasks=tasks)
 
     def fit(self, parts, validation, callbacks, verbose):
-        """Train up to the best epoch; return the model, and its validation loss.
+        """Train up to the best epoch, whose loss and scales are kept.
 
         To validate, there is a pair of tables; or an array `(rows, members)` says which
         rows each member holds out.
         """
         settings, (frame, labels) = self.settings, parts
-        batch_size, epochs = settings.lengths(len(frame))
-        steps = epochs * math.ceil(len(frame) / batch_size)
+        x, y = self.trained.prepare(frame)[0], self.encode(labels)
+        if isinstance(validation, tuple):
+            own = self.trained.prepare(validation[0])[0]
+            with printing(verbose):
+                new = self.encode(validation[1])
+            if np.isnan(new).all():
+                raise ValueError(
+                    "`validation` must have labels. Received: missing labels in all "
+                    f"{len(new)} rows."
+                )
+            x = keras.tree.map_structure(lambda *both: np.concatenate(both), x, own)
+            y = np.concatenate([y, new])
+            is_new = np.arange(len(y))[:, None] >= len(frame)
+            validation = np.repeat(is_new, self.members, axis=1)
+        self.data = x, y, validation
+        held = np.repeat(validation, len(self.targets), axis=1)
+        y = np.tile(y, (1, self.members))
+        held_out = part_of(x, np.where(held, y, np.nan), validation.any(axis=1))
+        x, y = part_of(x, np.where(held, np.nan, y), ~validation.all(axis=1))
+        batch_size, epochs = settings.lengths(len(y))
+        steps = epochs * math.ceil(len(y) / batch_size)
         rate = keras.optimizers.schedules.CosineDecay(settings.learning_rate, steps)
         self.trained.compile(
             keras.optimizers.AdamW(rate, weight_decay=settings.weight_decay)
         )
-        x = self.trained.prepare(frame)[0]
-        y = np.tile(self.encode(labels), (1, self.members))
-        if isinstance(validation, tuple):
-            with printing(verbose):
-                found = self.encode(validation[1])
-            if np.isnan(found).all():
-                raise ValueError(
-                    "`validation` must have labels. Received: missing labels in all "
-                    f"{len(found)} rows."
-                )
-            own = self.trained.prepare(validation[0])[0]
-            held_out = own, np.tile(found, (1, self.members))
-        else:
-            held = np.repeat(validation, len(self.targets), axis=1)
-            rows = validation.any(axis=1)
-            own = keras.tree.map_structure(lambda array: array[rows], x)
-            held_out = own, np.where(held, y, np.nan)[rows]
-            y = np.where(held, np.nan, y)
         judge = Judge(self, held_out, verbose)
         stopping = keras.callbacks.EarlyStopping(
             "val_loss",
@@ -569,8 +624,13 @@ class Networks:
                 callbacks=[judge, *callbacks, stopping],
                 verbose=0,
             )
-        scales, loss = judge.found[stopping.best_epoch]
-        return self.in_units_of_labels(scales), loss
+        self.scales, self.losses = judge.found[stopping.best_epoch]
+        self.loss = self.mean_of(self.losses)
+
+
+def part_of(x, y, rows):
+    """Some of the rows of inputs by name, and of labels."""
+    return keras.tree.map_structure(lambda array: array[rows], (x, y))
 
 
 class Judge(keras.callbacks.Callback):
@@ -593,7 +653,7 @@ class Judge(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """Compute the loss in units of that of a constant."""
         self.found.append(self.networks.judge(*self.held_out))
-        logs["val_loss"] = loss = self.found[-1][1]
+        logs["val_loss"] = loss = self.networks.mean_of(self.found[-1][1])
         if self.verbose:
             print(  # noqa: T201
                 f"Epoch {epoch + 1} of at most {self.params['epochs']}, "

@@ -8,6 +8,7 @@ from keras import ops
 
 LEAST = 1e-7  # A probability of 0 would have an infinite loss.
 SCALES = np.linspace(0.1, 1.2, 23)
+SHARES = np.linspace(0.0, 1.0, 21)
 
 
 def predictions_of(target: Any, outputs: Any) -> np.ndarray:
@@ -43,6 +44,34 @@ def fit_scale(
     own = np.take_along_axis(logs, labels.astype(int)[:, None], axis=1)[:, 0]
     losses = [np.mean(np.log(np.exp(s * logs).sum(axis=1)) - s * own) for s in SCALES]
     return float(SCALES[np.argmin(losses)]), float(min(losses))
+
+
+def fit_share(
+    target: Any, outputs: np.ndarray, others: np.ndarray, labels: np.ndarray
+) -> tuple[float, float]:
+    """Find the share of the other outputs in the mean with the lowest loss.
+
+    Args:
+        target: A `Target`.
+        outputs: Outputs of a model `(rows, width)`.
+        others: Those of another one.
+        labels: Numbers of classes, or standardized numbers, `(rows,)`.
+
+    Returns:
+        The share, from 0 to 1, and the loss with it.
+    """
+    pair = [predictions_of(target, each) for each in (outputs, others)]
+    if target.kind != "number":
+        pair = [
+            np.take_along_axis(each, labels.astype(int)[:, None], axis=1)
+            for each in pair
+        ]
+    means = [(1 - share) * pair[0] + share * pair[1] for share in SHARES]
+    if target.kind == "number":
+        losses = [np.mean((mean - labels) ** 2) for mean in means]
+    else:
+        losses = [-np.mean(np.log(np.clip(mean, LEAST, 1.0))) for mean in means]
+    return float(SHARES[np.argmin(losses)]), float(min(losses))
 
 
 def scaled(target: Any, outputs: Any, scale: float) -> Any:

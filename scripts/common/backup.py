@@ -1,9 +1,8 @@
-"""Backups of a training, and of its early stopping, that no kill can damage."""
+"""Backups of a training that no kill can damage."""
 
 import pathlib
 
 import keras
-import numpy as np
 
 from common.files import damaged, whole
 
@@ -45,51 +44,3 @@ class Backup(keras.callbacks.Callback):
 
     def _paths(self):
         return sorted(self.folder.glob("[0-9]*.weights.h5"))
-
-
-class KeepStopping(keras.callbacks.Callback):
-    """Lets an `EarlyStopping` go on after an interruption: it keeps its state in files.
-
-    Args:
-        stopping: The `EarlyStopping`, which is before this one among the callbacks.
-        folder: The folder of the files, one for each of the last two epochs.
-        done: The number of epochs that a `Backup` has restored.
-    """
-
-    def __init__(self, stopping, folder, done):
-        super().__init__()
-        self.stopping, self.folder = stopping, folder
-        self.kept = {}
-        if done and self._path(done).exists():
-            with np.load(self._path(done)) as found:
-                self.kept = dict(found)
-
-    def _path(self, epochs):
-        return self.folder / f"stopping-{epochs:06d}.npz"
-
-    @property
-    def is_past(self):
-        """Check whether the training had stopped before the interruption."""
-        return self.kept.get("wait", 0) >= self.stopping.patience
-
-    def on_train_begin(self, logs=None):
-        """Restore the state."""
-        if self.kept:
-            best, wait, epoch = (self.kept[name] for name in ("best", "wait", "epoch"))
-            self.stopping.best = None if np.isnan(best) else float(best)
-            self.stopping.wait, self.stopping.best_epoch = int(wait), int(epoch)
-            weights = [name for name in self.kept if name.isdigit()]
-            if weights:
-                self.stopping.best_weights = [
-                    self.kept[name] for name in sorted(weights, key=int)
-                ]
-
-    def on_epoch_end(self, epoch, logs=None):
-        """Keep the state, and that of the epoch before."""
-        stopping = self.stopping
-        best = np.nan if stopping.best is None else stopping.best
-        state = {"best": best, "wait": stopping.wait, "epoch": stopping.best_epoch}
-        weights = enumerate(stopping.best_weights or ())
-        with whole(self._path(epoch + 1)) as part:
-            np.savez(part, **state, **{str(i): each for i, each in weights})
-        self._path(epoch - 1).unlink(missing_ok=True)

@@ -73,41 +73,6 @@ def add_backend(parser):
     )
 
 
-# Options of --table: the fields of `table_run.Table`.
-OF_TABLES = ("targets", "drop", "split_by", "test", "encoding", "hashed")
-
-
-def add_table(parser):
-    """Add the options of a table of one's own."""
-    add = parser.add_argument
-    add("--table", help="a CSV or Parquet file of your own, or a folder of such files")
-    add("--targets", nargs="+", help="the columns of --table to predict")
-    add("--drop", nargs="+", default=[], help="columns of --table to leave out")
-    add("--test", metavar="FILE", help="a file of test rows, for --table")
-    add(
-        "--split-by",
-        metavar="COLUMN",
-        help="a column of --table, such as a date: the last rows are the test; drawn "
-        "if omitted",
-    )
-    add("--encoding", default="utf-8", help="of a --table of text, such as latin-1")
-    add(
-        "--hashed",
-        nargs="+",
-        type=name_and_count,
-        default={},
-        metavar="NAME=N",
-        help="columns of --table that are ids, and their numbers of embeddings",
-    )
-
-
-def refuse_without_table(parser, arguments, *others):
-    """End with an error if an option of tables was given, or one of some others."""
-    names = *OF_TABLES, *others
-    options = [f"--{name.replace('_', '-')}" for name in names]
-    refuse(parser, arguments, options, "for a --table.")
-
-
 def choose_backend(backend=None):
     """Set the backend before anything imports Keras; `None` is Keras' own choice."""
     if backend:

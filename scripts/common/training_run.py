@@ -359,13 +359,13 @@ class TrainingRun:
 
 
 class Curve(keras.callbacks.Callback):
-    """Keeps the logs of all epochs in a file, and the order of batches, if any.
+    """Keeps the logs of all epochs in a file, and the order of the batches.
 
     After an interruption, the logs of Keras' `History` begin anew, and so does the
     order of the batches.
     """
 
-    def __init__(self, path, batches=None):
+    def __init__(self, path, batches):
         super().__init__()
         self.path, self.batches = path, batches
         self.logs = numbers(read_json(path)) if path.exists() else {}
@@ -373,7 +373,7 @@ class Curve(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch, logs=None):
         """Shuffle the batches as often as in a whole training."""
-        for _ in range(0 if self.batches is None else epoch - self._epoch):
+        for _ in range(epoch - self._epoch):
             self.batches.shuffle()
         self._epoch = epoch + 1
 

@@ -10,7 +10,7 @@ import pytest
 from helpers import numpy
 from jobs import run_python
 
-from common.backup import Backup, KeepStopping
+from common.backup import Backup
 
 X = np.linspace(-1, 1, 32, dtype="float32").reshape(8, 4)
 
@@ -87,29 +87,3 @@ def test_a_training_that_is_killed_at_any_write_ends_as_one_that_is_not(tmp_path
     assert whole[:2] == ["0", "7"]
     assert [at for at, *_ in others] == ["-1"] * 7  # Each other one was killed.
     assert {state for *_, state in others} == {whole[2]}
-
-
-def test_early_stopping_goes_on_where_it_was(tmp_path):
-    def stopping(done):
-        stop = keras.callbacks.EarlyStopping(
-            mode="min", restore_best_weights=True, patience=5
-        )
-        keep = KeepStopping(stop, tmp_path, done)
-        stop.on_train_begin()
-        keep.on_train_begin()
-        return stop, keep
-
-    stop, keep = stopping(0)
-    assert not keep.is_past
-    stop.best, stop.wait, stop.best_epoch = 2.0, 4, 1
-    stop.best_weights = [np.ones(2), *map(np.array, range(11))]
-    for epoch in (5, 6, 7):
-        keep.on_epoch_end(epoch)
-    assert len([*tmp_path.iterdir()]) == 2
-    stop, keep = stopping(8)
-    assert not keep.is_past
-    assert (stop.best, stop.wait, stop.best_epoch) == (2.0, 4, 1)
-    assert [float(each.sum()) for each in stop.best_weights] == [2.0, *range(11)]
-    stop.wait = 5
-    keep.on_epoch_end(8)
-    assert stopping(9)[1].is_past

@@ -13,8 +13,6 @@ from common.rivals import (
     LINEAR,
     SPACES,
     TREES,
-    Rival,
-    best,
     drawn,
     error,
     rivals,
@@ -43,15 +41,6 @@ def test_settings_begin_with_the_defaults_and_are_not_repeated():
     assert len({tuple(each.values()) for each in found}) == 5
     assert len(drawn(LINEAR, 50, np.random.default_rng(0))) == 6
     assert drawn(EXTRA, 1, np.random.default_rng(0)) == [{"rows": 1, "columns": 0.5}]
-
-
-def test_best_has_the_lowest_validation_loss():
-    """Of three models."""
-    models = {
-        name: Rival({}, loss, None, print)
-        for name, loss in {TREES: 0.5, EXTRA: 0.2, LINEAR: 0.3}.items()
-    }
-    assert best(models) == EXTRA
 
 
 def test_validation_rows_choose_and_all_rows_with_labels_train_again(monkeypatch):

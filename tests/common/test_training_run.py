@@ -29,20 +29,10 @@ def finished(tmp_path_factory):
 
 def test_everything_is_written(finished):
     folder, results = finished
-    assert {path.name for path in folder.iterdir()} == {
-        "expert_heatmap.png",
-        "gate_history.npz",
-        "gate_weights.png",
-        "metrics.json",
-        "model.keras",
-    }
-    assert json.loads((folder / "metrics.json").read_text()) == json.loads(
-        to_json(results)
-    )
-
-
-def test_results_hold_the_config_and_the_numbers(finished):
-    folder, results = finished
+    files = "expert_heatmap.png gate_history.npz gate_weights.png model.keras"
+    assert {path.name for path in folder.iterdir()} == {*files.split(), "metrics.json"}
+    written = json.loads((folder / "metrics.json").read_text())
+    assert written == json.loads(to_json(results))
     assert results["config"] == dataclasses.asdict(TINY)
     assert results["label"] == "mmoe dselect_k"
     assert len(results["curve"]["val_task_loss"]) == 2
@@ -76,17 +66,18 @@ def test_a_finished_run_is_kept_unless_told_otherwise(finished):
     assert (folder / "metrics.json").read_bytes() == before
 
 
-def test_a_run_that_cannot_begin_keeps_the_finished_one(tmp_path):
-    (tmp_path / "metrics.json").touch()
+def test_a_run_that_cannot_begin_keeps_the_finished_one(tmp_path, monkeypatch):
+    done = tmp_path / "metrics.json"
+    done.touch()
+    with pytest.raises(OSError, match=r"cannot be written to: .* Choose another"):
+        TINY.run(done / "run")
     nothing = {"data": "expert_recovery", "data_options": {"num_train": 0}}
-    run = dataclasses.replace(TINY, **nothing)
     with pytest.raises(ValueError, match="num_train=0"):
-        run.run(tmp_path, overwrite=True, progress=False)
-    assert (tmp_path / "metrics.json").exists()
-
-
-def test_a_run_that_breaks_off_leaves_no_finished_run_behind(tmp_path, monkeypatch):
-    (tmp_path / "metrics.json").touch()
+        dataclasses.replace(TINY, **nothing).run(
+            tmp_path, overwrite=True, progress=False
+        )
+    assert done.exists()
+    # One that breaks off later leaves none.
     monkeypatch.setattr(keras.Model, "compile", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         TINY.run(tmp_path, overwrite=True, progress=False)
@@ -110,18 +101,6 @@ def test_the_same_seed_gives_the_same_run_and_may_replace_it(tmp_path):
     assert "gates" not in again
     written = {path.name for path in tmp_path.iterdir()}
     assert written == {"metrics.json", "model.keras"}
-
-
-def test_per_example_gates_are_recorded_on_the_validation_data(tmp_path):
-    run = dataclasses.replace(TINY, gate="top_k", per_example=True, epochs=1)
-    results = run.run(tmp_path, progress=False)
-    assert results["gates"]["experts_per_task"] == 2.0
-
-
-def test_a_folder_that_cannot_be_written_to_is_refused_before_any_work(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(OSError, match=r"cannot be written to: .* Choose another"):
-        TINY.run(tmp_path / "file" / "run")
 
 
 @pytest.mark.parametrize(
@@ -182,6 +161,12 @@ def data_of(x, info=None, num_classes=None):
         num_classes=(num_classes,) * 2 if num_classes else None,
         info=info or {},
     )
+
+
+def test_per_example_gates_are_recorded_on_the_validation_data(tmp_path):
+    run = dataclasses.replace(TINY, gate="top_k", per_example=True, epochs=1)
+    results = run.run(tmp_path, progress=False)
+    assert results["gates"]["experts_per_task"] == 2.0
 
 
 def test_images_are_flattened_and_classes_told_apart():

@@ -84,13 +84,8 @@ def test_train_writes_a_run_and_says_where(tmp_path, capsys):
     ("arguments", "text"),
     [
         (["--gate", "hard"], "softmax"),
-        (["--epochs", "many"], "invalid int value"),
         (["--num-tasks", "5"], "num_tasks=5"),
-        (["--num-nonzeros", "0"], "num_nonzeros=0"),
-        (
-            ["--gate-options", "{gamma"],
-            "expected JSON such as '{\"name\": 1}', received",
-        ),
+        (["--gate-options", "{gamma"], "expected JSON such as '{\"name\": 1}', recei"),
         (["--gate-options", '{"gama": 1}'], "num_nonzeros, gamma, entropy_reg, "),
         (["--gate", "softmax", "--num-nonzeros=2"], "other gates. Received: --gate so"),
         (["--gate", "top_k", "--gamma", "2"], "--gamma is for other gates"),
@@ -98,10 +93,6 @@ def test_train_writes_a_run_and_says_where(tmp_path, capsys):
         (["--gate", "softmax", "--decide-by", "1"], "--decide-by is for other gates"),
         (["--architecture", "shared_bottom", "--gate", "top_k"], "--gate is for gates"),
         (["--architecture=single_task", "--per-example"], "--per-example is for gates"),
-        (
-            ["--architecture=single_task", "--num-experts", "4"],
-            "--num-experts is for gates",
-        ),
         (
             ["--architecture=shared_bottom", "--units", "8", "--num-experts=4"],
             "--num-experts is for gates",

@@ -27,9 +27,10 @@ def test_each_method_is_measured(tmp_path, monkeypatch):
     # Two forms: each is compiled and exported.
     forms = {name: serving_latency.FORMS[name] for name in ("nothing", "dense")}
     monkeypatch.setattr(serving_latency, "FORMS", forms)
-    monkeypatch.setitem(WORKLOADS, "tiny", TINY)
-    arguments = ["--workload", "tiny", "--batches", "3", "--rounds", "1"]
-    serving_latency.main([*arguments, "--out", str(tmp_path)])
+    monkeypatch.setitem(WORKLOADS, serving_latency.WORKLOAD, TINY)
+    monkeypatch.setattr(serving_latency, "BATCHES", (3,))
+    monkeypatch.setattr(serving_latency, "ROUNDS", 1)
+    serving_latency.main(["--out", str(tmp_path)])
     (path,) = tmp_path.glob("serving_*.json")
     found = json.loads(path.read_text())["milliseconds"]
     others = {"predict_on_batch", "direct call"}
@@ -39,9 +40,10 @@ def test_each_method_is_measured(tmp_path, monkeypatch):
         assert all(each["3"] > 0 for each in times.values())
 
 
-def test_architectures_are_timed_and_judged(tmp_path):
-    sizes = ["--batches", "256", "--rounds", "1", "--repeats", "3"]
-    serving_latency.main(["--architectures", *sizes, "--out", str(tmp_path)])
+def test_architectures_are_timed_and_judged(tmp_path, monkeypatch):
+    for name, value in {"BATCHES": (256,), "ROUNDS": 1, "REPEATS": 3}.items():
+        monkeypatch.setattr(serving_latency, name, value)
+    serving_latency.main(["--architectures", "--out", str(tmp_path)])
     (path,) = tmp_path.glob("architectures_*.json")
     assert path.name.startswith("architectures_cpu_")
     found = json.loads(path.read_text())["milliseconds"]

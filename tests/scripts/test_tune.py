@@ -16,7 +16,6 @@ import optuna
 import pytest
 import tune
 
-from common import table_run
 from common.training_run import TrainingRun
 
 pytestmark = [
@@ -31,9 +30,7 @@ STATES = optuna.trial.TrialState
 
 
 def arguments(folder, *more, space=SPACE):
-    # A table is no data set.
-    run = [each for each in RUN if "--table" not in more or "data" not in each]
-    return [*map(str, (folder, "--space", space, "--set", *run, *more))]
+    return [*map(str, (folder, "--space", space, "--set", *RUN, *more))]
 
 
 @pytest.fixture
@@ -247,10 +244,7 @@ def test_values_may_be_lists_objects_or_null(search, trainings):
         (["gate=top_k"], {"decide_by": [0.2]}, "decide_by would do nothing: no run of"),
         (["architecture=smear", "gate=switch"], {"units": [[4]]}, "num_nonzeros would"),
         (["architecture=shared_bottom"], {"epochs": [1]}, "num_nonzeros would do noth"),
-        (["--table", "t", "--targets", "y"], {"data": ["mnist"]}, "data would do noth"),
         (["architecture=single_task"], {"num_experts": [2]}, "num_experts, num_nonz"),
-        (["--targets", "y"], {"gamma": [1.0]}, "--targets is for a --table."),
-        (["--drop", "y"], {"gamma": [1.0]}, "--drop is for a --table."),
     ],
 )
 def test_fields_that_no_run_would_read_are_refused(search, capsys, more, space, text):
@@ -262,47 +256,6 @@ def test_fields_that_no_run_would_read_are_refused(search, capsys, more, space, 
 def test_fields_that_some_gates_read_are_tuned_with_the_gates(search, trainings):
     search(space='{"gate": ["softmax", "dselect_k"], "gamma": [1.0, 3.0]}')
     assert len({(run.gate, run.gamma) for run in trainings.runs}) == 4
-
-
-def test_a_table_is_tuned_by_the_loss_of_its_best_epoch(search, monkeypatch, tmp_path):
-    tables, losses = [], {1.0: 0.5, 2.0: 0.25, 3.0: float("nan")}
-
-    def train(run, path, targets, out, overwrite, progress, callbacks, **options):
-        tables.append((path, targets, options))
-        for callback in callbacks:
-            callback.on_epoch_end(0, {"val_task_loss": losses[run.gamma]})
-        return {"val_task_loss": losses[run.gamma], "tasks": {"y": {"auc": 0.75}}}
-
-    monkeypatch.setattr(table_run, "train_table", train)
-    rows = "".join(f"{i % 7},{i % 5},{i % 3},u{i},{i}\n" for i in range(40))
-    paths = [str(tmp_path / name) for name in ("t.csv", "later.csv", "other.csv")]
-    for path in paths:
-        pathlib.Path(path).write_text(f"x,y,z,user,day\n{rows}")
-    table = "--table", paths[0], "--targets", "y", "z"
-    split = "--split-by", "day", "--drop", "user", "--test", paths[1]
-    split += "--encoding", "latin-1", "--hashed", "x=3"
-    study, printed = search(*table, *split, space='{"gamma": [1.0, 2.0, 3.0]}')
-    assert (printed["best"], printed["val_task_loss"]) == ({"gamma": 2.0}, 0.25)
-    assert printed["model"].endswith("0001/model.keras")
-    assert printed["errors"] == ["ValueError: The validation loss is nan."]
-    assert study.best_trial.user_attrs["tasks"] == {"y": {"auc": 0.75}}
-    options = {"split_by": "day", "drop": ["user"], "test": paths[1]}
-    options |= {"encoding": "latin-1", "hashed": {"x": 3}}
-    assert tables == [(paths[0], ["y", "z"], options)] * 3
-    pathlib.Path(paths[2]).write_text(f"x,y,z,user,day\n{rows}1,2,3,u,1\n")
-    for other in [("--table", paths[2], "--targets", "y", "z", *split), table]:
-        with pytest.raises(SystemExit):
-            search(*other, space='{"gamma": [1.0, 2.0, 3.0]}')
-
-
-def test_a_table_that_cannot_be_read_begins_no_study(search, capsys, tmp_path):
-    path = tmp_path / "t.csv"
-    path.write_text("x,y\n" + "1,a\n" * 20)
-    with pytest.raises(SystemExit) as ended:
-        search("--table", str(path), "--targets", "y", space='{"epochs": [1]}')
-    assert ended.value.code == 2
-    assert "'y' must have two values or more" in capsys.readouterr().err
-    assert not list(tmp_path.rglob("study.db"))
 
 
 def test_a_study_of_which_no_trial_has_ended_ends_with_an_error(
@@ -317,12 +270,6 @@ def test_a_study_of_which_no_trial_has_ended_ends_with_an_error(
         said.count("No trial has ended. Received: ZeroDivisionError: division by") == 1
     )
     assert said.count("ZeroDivisionError") == 1
-
-
-def test_constraints_are_not_for_tables(search, capsys):
-    with pytest.raises(SystemExit):
-        search("--table", "t.csv", "--targets", "y", "--binary")
-    assert "--binary and --at-most are not for tables." in capsys.readouterr().err
 
 
 def test_a_gaussian_process_searches_between_the_values(search, trainings):

@@ -116,6 +116,28 @@ def test_a_network_of_ones_own(tmp_path):
         TableModel(build=build, settings={"units": [8]}).fit(frame, TARGETS)
 
 
+def test_trees_are_mixed_into_the_networks(trained, capsys):
+    """They are a part of the model, also of that of one task."""
+    frame, settings = make_table(), {"epochs": 1}
+    layers = [each.name for each in trained.model.layers if "trees" in each.name]
+    assert layers
+    small = dk.per_task(trained.model, "price")
+    names = [each.name for each in small.layers if "trees" in each.name]
+    assert names == layers[: len(names)]
+    both = (each.predict(frame, verbose=0)["price"] for each in (small, trained.model))
+    assert_close(*both)
+    options = {"members": 1, "time_limit": 0}
+    TableModel(settings=settings, **options).fit(frame, ["price"])
+    assert "price: boosted trees have a share of" in capsys.readouterr().out
+    build = dk.build_multitask_model
+    for alone in (
+        TableModel(settings={**settings, "trees": 0}, verbose=0, **options),
+        TableModel(settings=settings, build=build, verbose=0, **options),
+    ):
+        found = alone.fit(frame, ["price"])
+        assert not any("trees" in each.name for each in found.model.layers)
+
+
 def test_a_search_keeps_the_best_settings(monkeypatch, capsys):
     losses = {0.1: 0.5, 0.0: 0.4, 0.3: 0.3}
     tried = []
@@ -123,7 +145,9 @@ def test_a_search_keeps_the_best_settings(monkeypatch, capsys):
     def train(self, settings, *data):
         tried.append((settings.dropout, settings.activation))
         loss = losses[settings.dropout] + (settings.bins == "both")
-        return settings, loss
+        found = types.SimpleNamespace(loss=loss, add_trees=lambda *_: None)
+        found.in_units_of_labels = lambda: settings
+        return found
 
     monkeypatch.setattr(TableModel, "_train", train)
     found = TableModel(time_limit=100).fit(make_table(60), TARGETS)
@@ -187,12 +211,13 @@ def test_epochs_are_judged_by_the_geometric_mean_of_scaled_losses():
     found |= {"1_y": [0.9] * 4, "0_z": [0] * 4, "1_z": [0] * 4}
     found = {name: np.array(each)[:, None] for name, each in found.items()}
     networks.trained = types.SimpleNamespace(predict=lambda *_, **__: found)
-    scales, loss = networks.judge(None, labels)
+    scales, losses = networks.judge(None, labels)
     # 2 s and 4 s for 1 and 3; of probabilities of 0.9, three of four are right.
     assert scales == pytest.approx([14 / 20, 0.5, 1.0])
     square = ((1.4 - 1) ** 2 + (2.8 - 3) ** 2) / 2
     # The log loss is the entropy, and so 1 of that of a constant.
-    assert loss == pytest.approx(square**0.5)
+    assert losses == pytest.approx({0: square, 1: losses[1]})
+    assert networks.mean_of(losses) == pytest.approx(square**0.5)
 
 
 def test_it_takes_tables_that_become_one_of_pandas(trained):

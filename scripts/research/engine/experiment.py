@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 from research.engine.claims import Claim
@@ -86,9 +86,6 @@ class Experiment(abc.ABC):
         stand_in: Whether noise of the same shapes replaces real data, as a test that
             the experiment runs.
         data_dir: The folder with the files of real data; see `datasets.load`.
-        gates: Gates to compare with the experiment's own: a dict from their names to
-            functions that return a new gate. A function gets the number of experts that
-            a sparse gate may choose, and the number of training steps of a run.
 
     Example:
         >>> import dataclasses
@@ -134,8 +131,6 @@ class Experiment(abc.ABC):
     trains: ClassVar[bool] = True  # Whether it trains anything.
     together: ClassVar[int] = 1  # Seeds or trials in one program, if not said.
     pictures: ClassVar[tuple[str, ...]] = ()  # Of a block: see `pages.write_pictures`.
-    # By how much the mean of a number may differ if it is run again.
-    tolerances: ClassVar[Mapping[str, float]] = {}
     # The paper's data for which others stand in here: see `engine.template`.
     stands_in_for: ClassVar[str] = ""
 
@@ -145,20 +140,6 @@ class Experiment(abc.ABC):
     sampler: str = "random"
     stand_in: bool = False
     data_dir: str | None = None
-    gates: Mapping[str, Callable] = dataclasses.field(default_factory=dict)
-
-    def __post_init__(self):
-        """Refuse gates for which there are no arms."""
-        if not self.gates:
-            return
-        known = dataclasses.replace(self, gates={}).arms
-        added = [arm for arm in self.arms if arm not in known]
-        if lost := [name for name in self.gates if not any(name in a for a in added)]:
-            raise ValueError(
-                f"{self.name} has no arms for the gates {', '.join(lost)}: either it "
-                "does not compare gates, or its own arms have these names. It compares "
-                f"{', '.join(known)}."
-            )
 
     @classmethod
     def presets(cls) -> Mapping[str, Self]:
@@ -232,12 +213,10 @@ class Experiment(abc.ABC):
     def config(self):
         """The settings on which the results of its runs depend, as JSON values."""
         fields = dataclasses.asdict(self)
-        for left_out in ("seeds", "data_dir", "gates"):
+        for left_out in ("seeds", "data_dir"):
             del fields[left_out]
         if self.trial_runs == 1:
             del fields["trial_runs"]
-        if self.gates:
-            fields["gates"] = list(self.gates)
         return json.loads(json.dumps(fields | self.spaces))
 
     @property

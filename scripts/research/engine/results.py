@@ -185,23 +185,6 @@ class Results:
             return text
         return f"{text} ± {values.std(ddof=1):.{decimals}f}"
 
-    def drifted(self, others):
-        """List the means that differ from others by more than the tolerances, as text.
-
-        Args:
-            others: The `Results` that are compared, such as the committed ones.
-        """
-        return [
-            f"{arm}, {number}: {mean:.4f}, not {other:.4f}"
-            for arm in self.experiment.arms
-            for number, most in self.experiment.tolerances.items()
-            for mean, other in [
-                (each.values(arm, number).mean() for each in (self, others))
-            ]
-            # A NaN is no agreement.
-            if not abs(mean - other) <= most
-        ]
-
     def _read(self, path):
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from dselectk_keras.utils import optional_import
-from research.engine.experiment import Job
 
 SAMPLERS = ("random", "grid", "gp")
 
@@ -46,18 +45,6 @@ def next_settings(space, runs, seed=0):
             )
         )
     return study.ask(fixed_distributions=box).params
-
-
-def try_grids(train, grids):
-    """Train with the settings of a grid on each draw: a dict of lists by draw.
-
-    Args:
-        train: A function of a list of `Job` that returns what it finds for each.
-        grids: A dict from draws, which are seeds, to lists of settings.
-    """
-    jobs = [Job(draw, own) for draw, grid in grids.items() for own in grid]
-    found = iter(train(jobs))
-    return {draw: [next(found) for _ in grid] for draw, grid in grids.items()}
 
 
 def best_settings(runs):

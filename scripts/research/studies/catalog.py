@@ -1,13 +1,16 @@
-"""All studies by name. One study is imported alone: each needs other packages."""
+"""All studies by name, and those that the page of another experiment shows.
+
+One study is imported alone: each needs other packages.
+"""
 
 from research.benches.gate_comparison.no_network import NoNetwork
-from research.studies.census import Census
-from research.studies.choice import Choice
+from research.papers.dselectk._gumbel import Gumbel
+from research.papers.smear.fig2 import Copied
 from research.studies.collapse import Collapse
 from research.studies.demo import Demo
 from research.studies.libraries import Libraries
 from research.studies.ranking import Ranking
 from research.studies.tables import Tables
 
-KINDS = (Census, Choice, Collapse, Demo, Libraries, NoNetwork, Ranking, Tables)
+KINDS = (*(Collapse, Copied, Demo, Gumbel, Libraries, NoNetwork, Ranking, Tables),)
 STUDIES = {kind.name: kind for kind in KINDS}

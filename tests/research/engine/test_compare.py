@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from research.engine import Gap, Results, Run, compare
-from research.engine.compare import mean_and_error, standard_error
 from research.engine.results import NotRunError, format_mean
 from research.papers import EXPERIMENTS
 
@@ -28,9 +27,7 @@ def test_what_may_be_chance_is_not_judged():
     assert Gap(0.0, 0.0).is_positive() is None
     assert Gap(5.0, math.nan).is_positive() is None
     assert Gap(0.5, 0.1).is_positive(over=0.4) is None
-
-
-def test_few_seeds_need_a_larger_difference():
+    # Few seeds need a larger difference.
     assert Gap(2.7, 1.0, 5).is_positive() is None
     assert Gap(2.8, 1.0, 5).is_positive() is True
 
@@ -77,6 +74,8 @@ def test_pairs_are_of_the_seeds_that_both_arms_have():
     np.testing.assert_array_equal(ours, [1.0, np.nan])
     np.testing.assert_array_equal(theirs, [1.5, 2.5])
     assert results.differences("a", "b").tolist() == [-0.5]
+    with pytest.raises(NotRunError, match="nothing"):
+        results.gap("nothing", "a")
 
 
 def test_gaps_of_other_runs_are_compared():
@@ -102,19 +101,3 @@ def test_one_in_twenty_differences_by_chance_is_judged():
     assert np.mean([each is not None for each in judged]) == pytest.approx(
         0.05, abs=0.015
     )
-
-
-def test_what_is_within_the_error_is_not_told_apart():
-    results = made_up({"a": [1.0, 2.0], "b": [1.1, 1.9], "c": [1.0]})
-    for other in ("b", "c"):
-        assert results.gap(other, "a").is_positive() is None
-    with pytest.raises(NotRunError, match="nothing"):
-        results.gap("nothing", "a")
-
-
-def test_errors_are_over_the_first_axis():
-    np.testing.assert_allclose(standard_error([[1.0, 0.0], [3.0, 0.0]]), [1.0, 0.0])
-    assert np.isnan(standard_error([[1.0, 2.0]])).all()
-    assert mean_and_error([1.0, 3.0]) == (2.0, 1.0)
-    assert mean_and_error([2.0])[0] == 2.0
-    assert np.isnan(mean_and_error([])).all()

@@ -267,7 +267,7 @@ def test_what_the_paper_says_once_is_one_claim(results, tests, counts):
     assert "one claim" not in found.blocks[0]
 
 
-def test_a_verdict_on_a_stand_in_has_its_own_word(results):
+def test_a_verdict_on_a_stand_in_has_its_own_word_and_nothing_is_nil(results):
     tests = MORE, FEWER, Fact(True), Untestable("Why."), None
     claims = [claim("a", str(i), "c", test) for i, test in enumerate(tests)]
     found = filled(results, *claims, stands_in_for="gold")
@@ -275,26 +275,14 @@ def test_a_verdict_on_a_stand_in_has_its_own_word(results):
     counts = "1 of 5 claims hold, 1 hold on a stand-in, 1 refuted on a stand-in, "
     assert found.count == f"{counts}1 not testable here, 1 undecided."
     assert found.words == "Partly reproduced, on a stand-in"
-
-
-def test_the_papers_difference_makes_nothing_nil_on_a_stand_in(results):
     more = claim("a", "1", "c", Higher("fair", "bent", by="noise", effect=40))
     assert filled(results, more).count == "0 of 1 claims hold, 1 nil."
-    found = filled(results, more, stands_in_for="gold")
+    found = filled(results, more, stands_in_for="gold", trains=False)
     assert found.count == "0 of 1 claims hold, 1 undecided."
     assert found.words == "Open"
-
-
-def test_a_page_without_training_says_so(results):
-    words = filled(results, claim("a", "1", "c", True), trains=False).words
-    assert words == "Reproduced, untrained"
-    assert filled(results, claim("a", "1", "c", None), trains=False).words == "Open"
-
-
-def test_an_experiment_of_ones_own_has_hypotheses(results):
-    found = filled(results, claim("", "More.", "6", MORE), paper="")
-    assert found.blocks[-1].startswith("| the paper says | here | holds |\n")
-    assert found.blocks[-1].endswith("| More. | 6 | yes |")
+    assert filled(results, claim("a", "1", "c", True), trains=False).words == (
+        "Reproduced, untrained"
+    )
 
 
 def fewest_heads(arm, wanted):
@@ -317,14 +305,6 @@ def test_claims_within_the_rules_are_of_admissible_runs(results):
     assert judged(results, tests[0], WithinRules(MORE)) == ["inadmissible"] * 2
 
 
-def test_seeds_within_the_rules_are_some_of_all(results):
-    test = WithinRules(lambda kept: most(kept.values("fair", "heads") > 0))
-    for run in results.runs:
-        run.numbers["admissible"] = run.seed > 0 or run.arm != "fair"
-    # Two of two are true, six would decide, and one in three is lost.
-    assert "about 9 seeds would decide" in judged(results, test)[0]
-
-
 def test_what_is_not_run_has_a_reason_and_what_there_is(results):
     found = filled(results, claim("a", "1", "c", not_run("Of tin.", but=MORE)))
     assert cells(found) == ["not run: Of tin. These runs alone would say: yes."]
@@ -333,46 +313,26 @@ def test_what_is_not_run_has_a_reason_and_what_there_is(results):
     assert judged(results, not_run("Why.", but=fewest_heads("lost", 0))) == ["not run"]
 
 
-def test_what_would_decide_may_be_something_else(results):
-    undecided = Judged(None, why="a longer rope would decide")
-    wanted = "undecided: a longer rope would decide"
-    assert judged(results, lambda _: undecided) == [wanted]
-
-
 def test_a_page_says_what_would_decide(results):
     cell = judged(results, Higher("fair", "bent", by="noise"))[0]
     found = re.search(r"undecided; about (\d+) seeds would decide, in (\d+) h", cell)
     assert found, cell
     # Two runs of a minute for each seed.
     assert int(found[2]) == round(2 * int(found[1]) / 60)
+    # Two of two are true, six would decide, and one in three is lost by the rules.
+    test = WithinRules(lambda kept: most(kept.values("fair", "heads") > 0))
+    for run in results.runs:
+        run.numbers["admissible"] = run.seed > 0 or run.arm != "fair"
+    assert "about 9 seeds would decide" in judged(results, test)[0]
+    undecided = Judged(None, why="a longer rope would decide")
+    assert judged(results, undecided) == ["undecided: a longer rope would decide"]
 
 
-def test_a_claim_without_a_row_is_an_error(results):
+def test_a_claim_without_a_row_and_an_unknown_name_are_errors(results):
     with pytest.raises(ValueError, match="Received: two without one"):
         filled(results, Claim("two", True))
-
-
-def test_a_name_that_a_template_cannot_have_is_an_error(results):
     with pytest.raises(AttributeError, match="has no attribute 'thrown'"):
         filled(results, page="{thrown} times.")
-
-
-def test_a_page_and_its_pictures_are_written(tmp_path):
-    experiment = EXPERIMENTS["dselectk-fig4"]()
-    results = Results(experiment, "cpu")
-    for arm in experiment.arms:
-        numbers = {"x": [-1.0, 1.0], "y": [0.0, 1.0], "exact": 0.5}
-        results.add(Run(arm, 0, {}, numbers, 60.0), {"command": ""} | AROUND)
-    assert pages.write_page(results, tmp_path) == tmp_path / "dselectk-fig4.md"
-    assert (tmp_path / "images/dselectk-fig4-functions.png").stat().st_size > 1000
-    text = (tmp_path / "dselectk-fig4.md").read_text()
-    assert text.startswith("<!-- Generated")
-    assert "# DSelect-k, Figure 4: the smooth step" in text
-
-
-AROUND = dict.fromkeys(
-    ("date", "device", "keras", "backend", "backend_version", "numpy", "python"), "x"
-)
 
 
 def test_a_table_in_markdown():

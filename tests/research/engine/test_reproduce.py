@@ -78,15 +78,11 @@ def tried(results, arm):
     return [(run.settings["rate"], tuple(run.settings["units"])) for run in runs]
 
 
-def test_each_arm_tries_settings_of_its_own():
-    results = reproduce(Searching(seeds=0, trials=3), progress=False)
-    one, other = (tried(results, arm) for arm in ("tuned", "plain"))
-    assert len(one) == len(other) == 3
-    assert one != other
-
-
 def test_a_search_goes_on_with_settings_that_are_new(tmp_path):
     few = reproduce(Searching(seeds=0, trials=6), folder=tmp_path, progress=False)
+    assert tried(few, "tuned") != tried(
+        few, "plain"
+    )  # Each arm has settings of its own.
     more = Searching(seeds=0, trials=30)
     all_of_them = reproduce(more, folder=tmp_path, progress=False, together=9)
     for arm in ("tuned", "plain"):
@@ -102,9 +98,15 @@ def test_a_run_that_is_cut_short_goes_on_where_it_was(tmp_path):
     results = reproduce(again, folder=tmp_path, progress=False)
     assert again.calls == [("tuned", (1,)), ("plain", (0,)), ("plain", (1,))]
     assert len(results.runs) == 7
-    done = Counting(seeds=2, trials=3)
-    reproduce(done, folder=tmp_path, progress=False)
-    assert done.calls == []
+    for seeds, calls in ((2, []), (3, [("tuned", (2,)), ("plain", (2,))])):
+        more = Counting(seeds=seeds, trials=3)
+        reproduce(more, folder=tmp_path, progress=False)
+        assert more.calls == calls
+    with pytest.raises(ValueError, match=r"another config: size differ.*--fresh"):
+        reproduce(Counting(size=4), folder=tmp_path, progress=False)
+    fresh = Counting(size=4)
+    results = reproduce(fresh, folder=tmp_path, progress=False, fresh=True)
+    assert len(fresh.calls) == len(results.runs) == 2
 
 
 def test_a_grid_is_tried_whole_whatever_the_number_of_trials():
@@ -182,58 +184,19 @@ def test_a_gaussian_process_proposes_when_the_last_setting_had_all_its_runs():
     assert all(trials[i].settings == trials[i + 1].settings for i in (0, 2, 4))
 
 
-def test_more_seeds_are_added_to_those_that_are_there(tmp_path):
-    reproduce(Counting(seeds=1), folder=tmp_path, progress=False)
-    more = Counting(seeds=3)
-    reproduce(more, folder=tmp_path, progress=False)
-    assert more.calls == [(a, (s,)) for a in ("tuned", "plain") for s in (1, 2)]
-
-
 def test_what_has_all_its_seeds_needs_no_trials(tmp_path):
     done = Counting(seeds=2, trials=3)
     results = Results(done, "cpu", tmp_path)
     for arm, seed in itertools.product(done.arms, range(2)):
-        results.add(Run(arm, seed, {}, {}, 1.0), {})
+        results.add(Run(arm, seed, {}, {}, math.nan), {})
+    # A time that is not known stays unknown.
+    assert math.isnan(Results(done, "cpu", tmp_path).runs[0].seconds)
     reproduce(done, folder=tmp_path, progress=False)
     assert done.calls == []
     # For another seed, the settings have to be found, which are those of all seeds.
     more = Counting(seeds=3, trials=3)
     reproduce(more, folder=tmp_path, progress=False, together=9)
     assert more.calls[:2] == [("tuned", (TRIAL_SEED,) * 3), ("tuned", (0, 1, 2))]
-
-
-def test_other_seeds_than_those_that_are_asked_for_do_not_say_the_settings(tmp_path):
-    asked = Counting(seeds=2, trials=3)
-    results = Results(asked, "cpu", tmp_path)
-    for seed in (5, 6):
-        results.add(Run("tuned", seed, {}, {}, 1.0), {})
-    reproduce(asked, folder=tmp_path, progress=False, together=9)
-    assert asked.calls[:2] == [("tuned", (TRIAL_SEED,) * 3), ("tuned", (0, 1))]
-
-
-def test_an_experiment_says_how_many_are_trained_together():
-    class Wide(Counting):
-        together = 2
-
-    experiment = Wide(seeds=3)
-    reproduce(experiment, progress=False)
-    assert experiment.calls[:2] == [("tuned", (0, 1)), ("tuned", (2,))]
-
-
-def test_an_arm_has_its_space():
-    class Armed(Counting):
-        arms = {  # noqa: RUF012
-            "tuned": Arm(space={"rate": (0.1, 0.2)}),
-            "plain": Arm(),
-        }
-        space = Experiment.space
-
-        def run(self, arm, jobs):
-            return [{"objective": job.settings.get("rate", 0)} for job in jobs]
-
-    results = reproduce(Armed(trials=2), progress=False)
-    assert results.of("tuned")[0].settings == {"rate": 0.1}
-    assert results.of("plain")[0].settings == {}
 
 
 def test_what_tunes_itself_says_its_settings(tmp_path):
@@ -260,33 +223,6 @@ def test_jobs_are_trained_by_group_in_their_order():
     found = by_group(jobs, lambda job: job.settings["rate"], train)
     assert found == [(0, 4), (1, 1), (0, 2), (1, 3)]
     assert groups == [(0, [4, 2]), (1, [1, 3])]
-
-
-def test_a_time_that_is_not_known_stays_unknown_in_a_file(tmp_path):
-    results = Results(Counting(), "cpu", tmp_path)
-    results.add(Run("plain", 0, {}, {}, math.nan), {})
-    (run,) = Results(Counting(), "cpu", tmp_path).runs
-    assert math.isnan(run.seconds)
-
-
-def test_fresh_begins_anew(tmp_path):
-    reproduce(Counting(), folder=tmp_path, progress=False)
-    fresh = Counting()
-    results = reproduce(fresh, folder=tmp_path, progress=False, fresh=True)
-    assert len(fresh.calls) == len(results.runs) == 2
-
-
-def test_seeds_are_trained_together_if_asked():
-    experiment = Counting(seeds=3, trials=3)
-    reproduce(experiment, together=2, progress=False)
-    assert experiment.calls[:2] == [("tuned", (TRIAL_SEED,) * 2), ("tuned", (10**6,))]
-    assert experiment.calls[2:4] == [("tuned", (0, 1)), ("tuned", (2,))]
-
-
-def test_another_config_is_refused(tmp_path):
-    reproduce(Counting(), folder=tmp_path, progress=False)
-    with pytest.raises(ValueError, match=r"another config: size differ.*--fresh"):
-        reproduce(Counting(size=4), folder=tmp_path, progress=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -328,11 +264,6 @@ def test_results_of_another_space_are_not_taken_as_done(tmp_path):
         reproduce(Rated(rates=(0.001, 0.01, 0.1, 0.3)), **given)
 
 
-def test_the_lists_of_a_config_take_one_line_each(tmp_path):
-    results = reproduce(Rated(rates=(0.1, 0.3)), folder=tmp_path, progress=False)
-    assert '    "rate": [0.1, 0.3]\n' in results.path.read_text()
-
-
 def test_a_second_process_is_refused_and_no_run_is_lost(tmp_path):
     class Busy(Counting):
         def run(self, arm, jobs):
@@ -365,14 +296,18 @@ def test_altered_results_are_refused_by_name_and_left_alone(tmp_path):
             assert path.read_bytes() == altered
 
 
-@pytest.mark.parametrize("count", [0, -1])
-def test_no_jobs_are_refused_before_any_work(count):
-    experiment = Counting(seeds=3)
-    with pytest.raises(ValueError, match=r"`together` must be a positive integer"):
-        reproduce(experiment, together=count, progress=False)
-    experiment = Counting(seeds=3, trial_runs=count)
-    with pytest.raises(ValueError, match=r"`trial_runs` must be a positive integer"):
-        reproduce(experiment, progress=False)
+@pytest.mark.parametrize(
+    ("own", "asked", "text"),
+    [
+        ({}, {"together": 0}, "`together` must be a positive integer"),
+        ({"trial_runs": -1}, {}, "`trial_runs` must be a positive integer"),
+        ({"sampler": "luck"}, {}, "`sampler` must be one of .*sampler='luck'"),
+    ],
+)
+def test_what_would_do_nothing_is_refused_before_any_work(own, asked, text):
+    experiment = Counting(seeds=3, **own)
+    with pytest.raises(ValueError, match=text):
+        reproduce(experiment, progress=False, **asked)
     assert experiment.calls == []
 
 
@@ -391,13 +326,6 @@ def test_settings_may_be_tuples_and_lists_also_in_a_file(tmp_path):
     assert sorted(tried) == [(2,), (2,), (8, 4), (8, 4)]
 
 
-def test_an_unknown_sampler_is_refused_before_any_work():
-    experiment = Counting(sampler="luck")
-    with pytest.raises(ValueError, match=r"`sampler` must be one of .*sampler='luck'"):
-        reproduce(experiment, progress=False)
-    assert experiment.calls == []
-
-
 def test_progress_says_what_is_run_and_how_long_the_rest_takes(capsys):
     reproduce(Counting(seeds=2, trials=1))
     lines = capsys.readouterr().err.splitlines()
@@ -413,23 +341,15 @@ def test_times_are_in_words(seconds, text):
     assert in_words(seconds) == text
 
 
-def test_a_mean_and_its_error():
-    results = Results(Counting(), "smoke")
-    for seed, value in enumerate((1.0, 3.0, None)):
-        results.add(Run("plain", seed, {}, {"value": value}, 0.0), {})
-    assert results.mean("plain", "value") == 2
-    # The standard deviation is sqrt(2), and there are two of them.
-    assert results.error("plain", "value") == pytest.approx(1.0)
-    assert results.text("plain", "value") == "2.00 ± 1.00"
-    assert results.text("plain", "value", digits=2, scale=10) == "20 ± 10"
-    assert results.text("plain", "nothing") == ""
-    assert results.texts("plain", "value", "nothing") == ["2.00 ± 1.00", ""]
-
-
-def test_a_mean_and_its_standard_deviation():
+def test_a_mean_and_its_error_or_deviation():
     results = Results(Counting(), "smoke")
     results.add(Run("plain", 0, {}, {"value": 1.0}, 0.0), {})
     assert results.spread("plain", "value", 2) == "1.00"
     results.add(Run("plain", 1, {}, {"value": 3.0}, 0.0), {})
     assert results.spread("plain", "value") == "2.000 ± 1.414"
-    assert results.spread("plain", "nothing") == ""
+    results.add(Run("plain", 2, {}, {"value": None}, 0.0), {})
+    assert results.mean("plain", "value") == 2
+    # The standard deviation is sqrt(2), and there are two of them.
+    assert results.error("plain", "value") == pytest.approx(1.0)
+    assert results.text("plain", "value", digits=2, scale=10) == "20 ± 10"
+    assert results.texts("plain", "value", "nothing") == ["2.00 ± 1.00", ""]

@@ -15,10 +15,6 @@ RESULTS = pathlib.Path(__file__).parents[3] / "docs" / "results"
 SMOKE = dataclasses.replace(Collapse.presets()["smoke"], num_validation=32, num_test=32)
 
 
-def test_every_model_has_the_same_learning_rates():
-    assert {model.space["rate"] for model in MODELS.values()} == {RATES}
-
-
 def test_no_committed_setting_is_at_an_edge_of_its_grid():
     results = Results(Collapse(), "cpu", RESULTS)
     assert results.complete

@@ -13,6 +13,7 @@ from research.studies.real_tables import TABLES, RealTable
 from research.studies.tables import (
     BEST,
     ESTIMATOR,
+    NETWORKS,
     PER_TARGET,
     TUNED,
     Tables,
@@ -22,14 +23,10 @@ from research.studies.tables import (
 )
 
 
-def test_ratios_are_means_over_targets():
-    """Half and twice the error are none on average."""
+def test_ratios_are_means_over_targets_in_intervals_of_students_t():
+    """Half and twice the error are none; of three numbers, 4.303 standard errors."""
     assert mean_log({"a": 1.0, "b": 4.0}, {"a": 2.0, "b": 2.0}) == pytest.approx(0.0)
     assert mean_log({"a": math.e}, {"a": 1.0}) == pytest.approx(1.0)
-
-
-def test_intervals_are_those_of_students_t():
-    """Of three numbers, 4.303 standard errors."""
     assert interval([0.0, 0.1, 0.2]) == "+0.100 ± 0.248"
     assert interval([-0.5, 0.5]) == "+0.000"
 
@@ -138,19 +135,20 @@ def test_tables_and_the_picture_show_each_model(study):
     errors = {"first": (0.5, 0.5), "second": (2.0, math.e)}
     for table, (one, two) in errors.items():
         for seed, error in enumerate((one, two)):
-            for method, value in ((ESTIMATOR, error), (TUNED, 1.0)):
-                kinds = (BEST,) if method == ESTIMATOR else (BEST, TREES, EXTRA, LINEAR)
+            for method, value in ((ESTIMATOR, error), (NETWORKS, error), (TUNED, 1.0)):
+                kinds = (BEST,) if method != TUNED else (BEST, TREES, EXTRA, LINEAR)
                 own = {kind: {"number": value, "name": value} for kind in kinds}
                 numbers = {"errors": own, "processor_seconds": 3.0}
                 results.add(Run(f"{table}: {method}", seed, {}, numbers, 3.0), {})
-    _, row, *rows = study.table_models(results)
+    _, row, networks, *rows = study.table_models(results)
     low, high = math.log(0.5), (math.log(2.0) + 1) / 2
     assert row[0] == ESTIMATOR
     assert row[1].startswith(f"{(low + high) / 2:+.3f}")
-    assert row[2:5] == [f"{high:+.3f}", "1 of 2", f"second {high:+.3f}"]
-    assert row[5:] == ["", "3", "2"]
-    # To TableModel, the ratio is the inverse one.
-    assert rows[0][5].startswith(f"{-(low + high) / 2:+.3f}")
+    assert row[2:4] == [f"{high:+.3f}", "1 of 2"]
+    assert row[4].startswith("+0.000")
+    assert (row[5:], networks[4:]) == (["3", "2"], ["", "3", "2"])
+    # To the networks, the ratio is the inverse one.
+    assert rows[0][4].startswith(f"{-(low + high) / 2:+.3f}")
     heads, first, second = study.each_table(results)
     assert heads[:2] == ["table", f"{ESTIMATOR}:"]
     assert first[1].startswith(f"{low:+.3f}")

@@ -24,10 +24,7 @@ from research.benches.gate_comparison.arms import (
 )
 from research.benches.gate_comparison.problems import PROBLEMS, Problem
 from research.benches.gate_comparison.training import Trainer
-from research.engine import Arm, Experiment, Results, reproduce
-from research.engine.plan import cost
-from research.engine.reproduce import lacking
-from research.engine.search import try_grids
+from research.engine import Arm, Experiment, Job, Results
 
 COMMITTED = pathlib.Path(__file__).parents[4] / "docs" / "gatebench" / "gates"
 # What the results of a problem depend on, beside its data and its epochs.
@@ -43,6 +40,7 @@ SIZES = (
     "decays",
     "first_seed",
 )
+ARMS = {**GATES, **CHOICES}
 # In the middle of the grid, for the arms without tuning.
 ONE_SETTING = {"rate": 0.03, "decay": 0.3}
 
@@ -53,7 +51,7 @@ class Gates(Experiment):
 
     Args:
         problem: A `Problem`.
-        compared: A dict of `Arm`, by name: those of GateBench, and a user's.
+        compared: A dict of `Arm`, by name: those of GateBench, or a user's.
     """
 
     name: ClassVar[str] = "gates"
@@ -62,7 +60,7 @@ class Gates(Experiment):
     together: ClassVar[int] = MANY
 
     problem: Problem = PROBLEMS["adult"]
-    compared: Mapping[str, Arm] = dataclasses.field(default_factory=lambda: GATES)
+    compared: Mapping[str, Arm] = dataclasses.field(default_factory=lambda: ARMS)
 
     @property
     def preset(self):
@@ -77,7 +75,7 @@ class Gates(Experiment):
     @property
     def own(self):
         """The names of a user's gates."""
-        return [name for name in self.compared if name not in GATES]
+        return [name for name in self.compared if name not in ARMS]
 
     @property
     def config(self):
@@ -92,12 +90,12 @@ class Gates(Experiment):
         """The arms that suit the problem, those that share a program side by side."""
         problem, left_out = self.problem, set()
         if problem.few:
-            left_out = {*GATES, *CHOICES}.difference(FEW_ARMS)
+            left_out = set(ARMS).difference(FEW_ARMS)
         if not problem.grouped:
             left_out |= {name for name in GATES if name.startswith(KNOWN)}
         if problem.expert:
             left_out |= set(NORMALIZED)
-        every = {**self.compared, **CHOICES}
+        every = self.compared
         forms = list(map(form_of, every.values()))
         order = sorted(every, key=lambda name: forms.index(form_of(every[name])))
         return {name: every[name] for name in order if name not in left_out}
@@ -128,16 +126,16 @@ class Gates(Experiment):
             if "random" not in trainer.best:
                 self.run("random", jobs)
             bases = trainer.best["random"]
-        grids = {
-            draw: [base | own for own in self.grid(arm)]
+        asked = [
+            Job(draw, base | own)
             for draw, base in zip(draws, bases, strict=True)
-        }
-
-        def train(asked):
-            pairs = zip(asked, trainer.train(compared, asked), strict=True)
-            return [summarize(trainer, *p, compared.more["dense"]) for p in pairs]
-
-        found = [self.best(arm, rows) for rows in try_grids(train, grids).values()]
+            for own in self.grid(arm)
+        ]
+        rows = {draw: [] for draw in draws}
+        for job, history in zip(asked, trainer.train(compared, asked), strict=True):
+            row = summarize(trainer, job, history, compared.more["dense"])
+            rows[job.seed].append(row)
+        found = [self.best(arm, each) for each in rows.values()]
         trainer.best[arm] = [row["settings"] for row in found]
         return found
 
@@ -186,59 +184,37 @@ def summarize(trainer, job, history, dense=False):
     }
 
 
+def of_problem(name, options, gates):
+    """The `Gates` of a problem by the options of the command, or a user's `gates`."""
+    problem = PROBLEMS[name]
+    epochs = options.epochs or problem.epochs
+    return Gates(
+        problem=dataclasses.replace(problem, epochs=epochs),
+        compared=gates or ARMS,
+        seeds=min(options.draws or problem.draws, problem.draws),
+        data_dir=options.data_dir,
+    )
+
+
 def open_results(bench, folder, fresh=False):
-    """The `Results` of `Gates` that stay; an error if they cannot be continued.
-
-    A user's gates are run anew. Beside them, a new folder has the committed results of
-    the other arms.
-    """
-    backend, place = keras.backend.backend(), pathlib.Path(folder) / bench.name
-    found = Results(bench, bench.preset, place, fresh)
-    if not bench.own:
-        if others := {each["backend"] for each in found.environments} - {backend}:
-            raise ValueError(
-                f"{found.path} has results of the backend {', '.join(others)}. "
-                f"Received: {backend}. Pass another --out, or the same --backend."
-            )
-        return found
-    source, seeds = found, math.inf
-    if not found.runs and bench.problem == PROBLEMS[bench.problem.name]:
-        source, seeds = committed(bench.problem), bench.seeds
-    kept = Results(bench, bench.preset)
-    for each in source.runs:
-        if each.arm not in bench.own and each.seed < seeds:
-            kept.add(each, source.environments[each.environment])
-    return kept
+    """The `Results` of a bench that are in a folder; an error if of another backend."""
+    found = Results(bench, bench.preset, folder, fresh or bool(bench.own))
+    backend = keras.backend.backend()
+    if others := {each["backend"] for each in found.environments} - {backend}:
+        raise ValueError(
+            f"{found.path} has results of the backend {', '.join(others)}. "
+            f"Received: {backend}. Pass another --out, or the same --backend."
+        )
+    return found
 
 
-def committed(problem):
+def committed(name):
     """The committed `Results` of a problem, without runs if there are none of it."""
-    gates = Gates(problem=PROBLEMS[problem.name])
+    gates = Gates(problem=PROBLEMS[name])
     for results in read(COMMITTED):
         if results.experiment.config == gates.config:
             return results
     return Results(gates, gates.preset)
-
-
-def price(done):
-    """The cost of a `run`, as text."""
-    bench = done.experiment
-    trainings = sum(
-        len(bench.grid(arm)) * len(lacking(bench, done, arm)[1]) for arm in bench.arms
-    )
-    expected = cost(bench, committed(bench.problem), done)
-    return f"{expected}, {trainings:,} trainings"
-
-
-def run(done, folder, command=""):
-    """Run what some `Results` of `Gates` lack, and write it into a folder."""
-    bench = done.experiment
-    place = {"preset": bench.preset, "folder": pathlib.Path(folder) / bench.name}
-    if bench.own:
-        file = Results(bench, **place, fresh=True)
-        for each in done.runs:
-            file.add(each, done.environments[each.environment])
-    return reproduce(bench, **place, fresh=not done.runs, command=command)
 
 
 def read(folder):
@@ -250,11 +226,11 @@ def read(folder):
         # Results that were made with other rows are shown, and not continued.
         seed = config["sizes"]["first_seed"]
         problem = dataclasses.replace(problem, epochs=config["epochs"], first_seed=seed)
-        spaces = config["space"]
+        spaces = config.get("space", {})
         own = {
             name: Arm(space=spaces.get(name, {})) for name in config.get("gates", ())
         }
-        bench = Gates(problem=problem, compared={**own, **GATES})
+        bench = Gates(problem=problem, compared=own or ARMS)
         every.append(Results(bench, bench.preset, folder))
     return every
 

@@ -17,6 +17,7 @@ from research.benches.gate_comparison import no_network
 from research.benches.gate_comparison import own as own_gates
 from research.benches.gate_comparison.arms import (
     BY_FIT,
+    CHOICES,
     GATES,
     NUM_CHOICES,
     RECIPE,
@@ -107,7 +108,7 @@ def answer(path, targets, draws, folder, epochs=30, own=None, encoding="utf-8"):
     about = {"epochs": epochs, "real": True, "name": "mine", **GRID}
     problem = Problem("mine", lambda seed, _: tables[seed], **about)
     known = {name: GATES[name] for name in (*CHOSEN, *DENSE, "random")}
-    arms, seen = (own or {}) | known, {}
+    arms, seen = {**(own or {}), **known, **CHOICES}, {}
 
     def note(trainer, job):
         weights = keras.ops.convert_to_numpy(trainer.gate.expert_weights())
@@ -121,44 +122,28 @@ def answer(path, targets, draws, folder, epochs=30, own=None, encoding="utf-8"):
     first, *others = sentences(rows, list(y), best, without)
     sizes = [len(x) for x, _ in tables[0].splits]
     how = HOW.format(draws=draws, parts=sizes, rows=len(frame))
-    parts = [*own_gates.sentences(rows), first], [*others, how]
-    return write_answer(path, pathlib.Path(folder) / "mine", draw(rows), *parts)
-
-
-def write_answer(path, page, figure, first, others):
-    """Write what is found of a table; return the path of the page, and its text.
-
-    Args:
-        path: The file of the table.
-        page: The path of the page, without `.md`.
-        figure: Its picture.
-        first: The parts above the picture.
-        others: The parts below it.
-    """
-    picture = f"{page.name}.png"
-    title, shown = f"# {pathlib.Path(path).name}", f"![Test errors.]({picture})"
-    parts = [title, *first, shown, *others]
-    figures = {picture: figure}
+    parts = [
+        f"# {pathlib.Path(path).name}",
+        *own_gates.sentences(rows),
+        first,
+        "![Test errors.](mine.png)",
+        *others,
+        how,
+    ]
+    page, figures = pathlib.Path(folder) / "mine", {"mine.png": draw(rows)}
     return pages.write(page, *parts, figures=figures, dpi=150), "\n\n".join(parts)
 
 
-def check_labels(tables, names, fewest=1):
-    """Refuse tables in which a part has too few labels of a target."""
-    for each in tables:
-        for _, y in each.splits:
-            known = np.isfinite(y).sum(axis=0)
-            if known.min() < fewest:
-                raise ValueError(
-                    f"Each target must have {fewest} or more labels in the rows for "
-                    "training, for validation and for test. Received: "
-                    f"{known.min()} of {names[known.argmin()]!r} in a part of "
-                    f"{len(y)} rows."
-                )
-
-
-def as_inputs(frame):
-    """The columns of a table as an array of numbers; say what is left out."""
-    return as_numbers(as_columns(frame))
+def check_labels(tables, names):
+    """Refuse tables in which a part has no labels of a target."""
+    for _, y in (split for each in tables for split in each.splits):
+        known = np.isfinite(y).any(axis=0)
+        if not known.all():
+            raise ValueError(
+                "Each target must have labels in the rows for training, for validation "
+                f"and for test. Received: none of {names[known.argmin()]!r} in a part "
+                f"of {len(y)} rows."
+            )
 
 
 def as_columns(frame):

@@ -1,7 +1,10 @@
 """Gates of a user as arms, and what the page says about them first."""
 
+import inspect
 import math
 import pathlib
+import runpy
+import sys
 import traceback
 
 import keras
@@ -11,12 +14,12 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.gates.selector_gate import SelectorGate
 from research.benches.gate_comparison.arms import CHOICES, GATES, decide, static
 from research.benches.gate_comparison.statistics import errors, mean_ratio, ratio
-from research.engine.own_module import gates_of, read_module
 from research.engine.pages import table
 
 KNOWN = {*GATES, *CHOICES}
 SHOWN = "chosen by fit", "DSelect-k, recipe", "Top-k, noisy", "softmax", "random"
 CHECKED = 2, 4, 300  # Experts to choose, experts, and steps.
+K = "num_nonzeros"  # What the constructor of a gate may be given.
 
 FIRST = """\
 **{arm}**, your gate, has {error} times the test error of experts chosen by fit, and
@@ -29,16 +32,43 @@ NEVER = """\
 use as few experts as its `max_experts` says. Without that, every epoch counts."""
 
 
-def read_arms(name):
-    """The gates of a module as arms, by name, after a check of each."""
-    module, arms = read_module(name), {}
-    for arm, make in gates_of(module).items():
+def gates_of(file):
+    """Functions of the number of experts and of steps that make gates, by name.
+
+    They are the dict `GATES` of a .py file, or make the one gate of its own.
+    """
+    if not file.endswith(".py") or not pathlib.Path(file).exists():
+        raise ValueError(f"--module must name a .py file. Received: {file}.")
+    sys.path.insert(0, str(pathlib.Path(file).resolve().parent))
+    names = runpy.run_path(file, run_name=file)
+    if "GATES" in names:
+        return dict(names["GATES"])
+    kinds = [
+        each
+        for each in names.values()
+        if inspect.isclass(each) and issubclass(each, Gate) and each.__module__ == file
+    ]
+    if len(kinds) != 1:
+        raise ValueError(
+            f"{file} must have one subclass of `Gate`, or a dict of gates: "
+            'GATES = {"mine": lambda num_nonzeros, steps: MyGate()}. Received: '
+            f"{', '.join(kind.__name__ for kind in kinds) or 'none'}."
+        )
+    (kind,) = kinds
+    takes_k = K in inspect.signature(kind.__init__).parameters
+    return {kind.__name__: lambda k, _: kind(**({K: k} if takes_k else {}))}
+
+
+def read_arms(file):
+    """The gates of a .py file as arms, by name, after a check of each."""
+    arms = {}
+    for arm, make in gates_of(file).items():
         if arm in KNOWN:
             raise ValueError(
                 f"GateBench has an arm {arm!r}. Received: a gate of this name in "
-                f"{module.__file__}. Give it another one."
+                f"{file}. Give it another one."
             )
-        gate = check(arm, make, module.__file__)
+        gate = check(arm, make, file)
         most = gate.max_experts(once_decided=True)
         arms[arm] = static(
             lambda k, _, settings, make=make: make(k, settings.num_steps),
@@ -105,6 +135,8 @@ def sentences(rows):
             if others := errors(rows, other):
                 costs = mean_ratio(cost, errors(rows, other, "multiplications"))
                 lines.append([other, str(ratio(own, others)), f"{costs:.0%}"])
+        if not lines:
+            continue
         error = ratio(own, errors(rows, SHOWN[0]))
         soft = mean_ratio(cost, errors(rows, "softmax", "multiplications"))
         parts.append(FIRST.format(arm=arm, error=error, cost=soft))

@@ -17,7 +17,13 @@ from research.benches.gate_comparison.arms import (
     OTHER_GATES,
     RECIPE,
 )
-from research.benches.gate_comparison.bench import ONE_SETTING, Gates, read, rows_of
+from research.benches.gate_comparison.bench import (
+    ONE_SETTING,
+    Gates,
+    committed,
+    read,
+    rows_of,
+)
 from research.benches.gate_comparison.problems import DECAYS, PROBLEMS, RATES
 from research.benches.gate_comparison.statistics import (
     FEWEST_DRAWS,
@@ -60,15 +66,14 @@ TEMPLATE = pathlib.Path(__file__).with_suffix(".md")
 def write(folder, names=None):
     """Write the page and its pictures beside the folder `gates` of the results.
 
-    With names, they are of these problems alone: others may have a gate of a user from
-    before it was changed.
+    With names, they are of a user's gates on these problems alone: others may have a
+    gate from before it was changed. The other arms are those that are committed.
     """
     folder = pathlib.Path(folder)
-    every = [
-        results
-        for results in read(folder / Gates.name)
-        if names is None or results.experiment.problem.name in names
-    ]
+    every = read(folder / Gates.name)
+    if names is not None:
+        own = [each for each in every if each.experiment.problem.name in names]
+        every = [*map(committed, names), *own]
     if not any(results.runs for results in every):
         raise SystemExit(f"{folder / Gates.name} has no results.")
     rows = rows_of(every)

@@ -7,6 +7,7 @@ gates, of which this uses the statistics, the other gates and the tables.
 
 import dataclasses
 import functools
+import pathlib
 import re
 from typing import ClassVar
 
@@ -19,8 +20,10 @@ from research.benches.router_comparison.arms import (
 )
 from research.benches.router_comparison.problems import PROBLEMS
 from research.benches.router_comparison.training import BATCH_SIZE, STEPS, train
-from research.engine import Experiment
+from research.engine import Experiment, Results
+from research.engine.results import results_path
 
+COMMITTED = pathlib.Path(__file__).parents[4] / "docs" / "gatebench" / "routers"
 # Of a problem.
 SIZES = "num_experts", "hidden", "classes"
 
@@ -32,14 +35,15 @@ class Routers(Experiment):
     Args:
         problem: The name of a `Problem`.
         stages: The number of stages of a training, of `STEPS` steps.
-        rows: `"apart"` if no trial has seen a row of a reported test; `"shared"` of
-            earlier results, which are shown, and not continued.
+        rows: `"apart"`: no trial has seen a row of a reported test.
     """
 
     name: ClassVar[str] = "routers"
     title: ClassVar[str] = "routers on one problem"
     scales: ClassVar[tuple[str, ...]] = ("stages",)
+    together: ClassVar[int] = 10**6
 
+    seeds: int = 4
     sampler: str = "grid"
     problem: str = "tag"
     stages: int = 12
@@ -78,6 +82,33 @@ class Routers(Experiment):
     def load(self, seed):
         """The data of a seed."""
         return load(self.problem, seed, self.data_dir or ".")
+
+
+def of_problem(name, options, _):
+    """The `Routers` of a problem by the options of the command."""
+    draws = options.draws or Routers.seeds
+    return Routers(problem=name, seeds=draws, data_dir=options.data_dir)
+
+
+def open_results(bench, folder, fresh=False):
+    """The `Results` of a bench that are in a folder."""
+    return Results(bench, bench.preset, folder, fresh)
+
+
+def committed(name):
+    """The committed `Results` of a problem, without runs if there are none of it."""
+    bench = Routers(problem=name)
+    return read(COMMITTED).get(name, Results(bench, bench.preset))
+
+
+def read(folder):
+    """The `Results` of a folder by problem."""
+    every = {}
+    for name in PROBLEMS:
+        bench = Routers(problem=name)
+        if results_path(bench, bench.preset, folder).exists():
+            every[name] = Results(bench, bench.preset, folder)
+    return every
 
 
 @functools.lru_cache(maxsize=8)

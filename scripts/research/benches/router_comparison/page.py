@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from common.files import read_json
 from dselectk_keras.plots import style
 from research.benches.gate_comparison.statistics import (
     FEWEST_DRAWS,
@@ -14,6 +13,7 @@ from research.benches.gate_comparison.statistics import (
     only,
     ratio,
 )
+from research.benches.router_comparison import bench
 from research.benches.router_comparison.arms import (
     DECAYS,
     DENSE,
@@ -30,13 +30,10 @@ from research.benches.router_comparison.arms import (
 from research.benches.router_comparison.bench import Routers, multiplications
 from research.benches.router_comparison.problems import PROBLEMS
 from research.benches.router_comparison.training import BATCH_SIZE, STEPS
-from research.engine import Results
 from research.engine.pages import MARK, table
 from research.engine.pages import write as write_markdown
-from research.engine.results import results_path
 from research.engine.search import best_settings
 
-COMMITTED = pathlib.Path(__file__).parents[4] / "docs" / "gatebench" / "routers"
 TEMPLATE = pathlib.Path(__file__).with_suffix(".md")
 KINDS = {
     "regions": "generated, with regions",
@@ -88,16 +85,16 @@ WORTH = """\
   {wide:.1f} times both costs."""
 ENOUGH = """\
 - **When is one expert enough?** On {enough} of {problems} problems{names}; on {better},
-  the best router that runs one or two experts is better, but on {wider} of
-  these{wider_names}, a wide expert is as good: there width helps, and not routing."""
+  the best router that runs one or two experts is better. A wide expert is as good as
+  it on {wider} of these{wider_names}."""
 
 SHORT = """\
 A router of the package is better than one expert on {better} of {problems} problems;
-on {wider} of these a wide expert is as good. On {enough}, one expert is enough."""
+a wide expert is as good on {wider} of these. On {enough}, one expert is enough."""
 IN_BLOCK = {"Top-2": "`TopKGate(2)`", SWITCH: "`SwitchGate`", WIDE: WIDE}
 
 
-def write(folder):
+def write(folder, _=None):
     """Write the page beside the folder of the results, and its picture."""
     folder = pathlib.Path(folder)
     every = read(folder)
@@ -111,17 +108,10 @@ def write(folder):
 
 def read(folder):
     """The `Results` of the problems on which all arms have been run, by name."""
-    every = {}
-    for name in PROBLEMS:
-        bench = Routers(problem=name)
-        path = results_path(bench, bench.preset, folder)
-        if path.exists():
-            bench = Routers(problem=name, rows=read_json(path)["config"]["rows"])
-        every[name] = Results(bench, bench.preset, folder)
     return {
         name: results
-        for name, results in every.items()
-        if all(results.of(arm) for arm in results.experiment.arms if arm not in DENSE)
+        for name, results in bench.read(folder).items()
+        if results.complete
     }
 
 
@@ -180,7 +170,7 @@ def enters(rows, k):
 def is_one_enough(rows, problem):
     """A word that says if one expert is as good as routers that run one or two.
 
-    It is the expert that costs as much, where this has been run.
+    It is the expert that costs as much.
     """
     best = best_rows([row for row in rows if row["problem"] == problem], ROUTED)
     others = {key: row["test"] for key, row in best.items()}
@@ -253,8 +243,6 @@ def text(every):
         enough=enough(found),
         rules="\n".join(rules),
         variants=variants_table(rows),
-        lacking=lacking(rows),
-        earlier=earlier(every),
         trainings=len(runs),
         machine=machines[-1],
     )
@@ -285,7 +273,7 @@ def answers(rows, found):
         problems=len(found),
         names=f" ({', '.join(alone)})" if alone else "",
         better=len(better),
-        wider=len(wider),
+        wider=len(wider) or "none",
         wider_names=f" ({', '.join(wider)})" if wider else "",
     )
     worth = WORTH.format(arm=listed([arm]), **worth, **costs, wide=cost(WIDE))
@@ -300,7 +288,7 @@ def block(rows):
         lines.append([name, *(str(ratio(of_kind(own, kind), one)) for kind in SHOWN)])
     found = verdicts(rows)
     enough, better, wider = map(len, named(found))
-    counts = {"enough": enough, "better": better, "wider": wider}
+    counts = {"enough": enough, "better": better, "wider": wider or "none"}
     said = SHORT.format(problems=len(found), **counts)
     return f"{table(['error / one expert', *SHOWN.values()], lines)}\n\n{said}"
 
@@ -336,27 +324,6 @@ def rule(rows, k):
         f"- **{k} at serving**: {first} of the best other router with regions, "
         f"{second} of the better of Switch and SMEAR on real tables. The rule {said}."
     )
-
-
-def earlier(every):
-    """The problems whose trials have seen rows of reported tests, as text."""
-    names = [name for name, each in every.items() if each.experiment.rows == "shared"]
-    if not names:
-        return ""
-    return (
-        f" The results of {', '.join(names)} are of earlier splits, in which they did."
-    )
-
-
-def lacking(rows):
-    """The problems on which dense experts of other sizes have not been run, as text."""
-    names = dict.fromkeys(row["problem"] for row in rows)
-    done = [{name for name, _ in errors(rows, arm)} for arm in DENSE]
-    left = [name for name in names if not all(name in each for each in done)]
-    if not left:
-        return ""
-    of = "all problems" if len(left) == len(names) else ", ".join(left)
-    return f" (on {of}, it has not: there, the expert of 16 units is in its place)"
 
 
 def verdicts(rows):

@@ -1,7 +1,6 @@
 """Is the Gumbel-softmax arm of Tables 1 and 5 poor by its gate or by its grid?
 
-    python scripts/reproduce.py --module research.papers.dselectk._gumbel \
-        --backend jax --data-dir DATA --out docs/results --pages build/gumbel
+    python scripts/reproduce.py dselectk-gumbel --backend jax --data-dir DATA
 
 The page of Tables 1 and 5 shows the results.
 """

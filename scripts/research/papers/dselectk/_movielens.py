@@ -72,7 +72,7 @@ class MovieLensExperiment(Experiment):
 
     @property
     def compared(self):
-        return _gates.methods_of(self)
+        return {name: METHODS[name] for name in self.methods}
 
     @property
     def arms(self):
@@ -141,10 +141,9 @@ class MovieLensExperiment(Experiment):
         """A compiled model whose settings are variables, except those of its shape."""
         data, numbers = self._data, Settings(alpha=alpha, **settings)
         features = encode_inputs(data, width=self.embedding)
-        steps = shape["epochs"] * -(-len(data.train.x) // self.batch_size)
         scheduled: dict[str, Any] = {n: numbers.schedule(n) for n in settings}
         k = shape.get("num_nonzeros")
-        gate = _gates.new_gate(method.gate, k, steps, **scheduled)
+        gate = _gates.new_gate(method.gate, k, **scheduled)
         hidden = keras.layers.Dense(shape.get("units", self.units), "relu")
         expert = keras.Sequential([hidden, keras.layers.Dropout(self.dropout)])
         model = dk.build_multitask_model(

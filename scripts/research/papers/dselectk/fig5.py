@@ -168,11 +168,7 @@ class Fig5(Experiment):
 
     @property
     def compared(self):
-        own = {
-            name: _arm(lambda steps, _, make=make: make(K, steps))
-            for name, make in self.gates.items()
-        }
-        return {name: METHODS[name] for name in self.methods} | own
+        return {name: METHODS[name] for name in self.methods}
 
     @property
     def most_tasks(self):

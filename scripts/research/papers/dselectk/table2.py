@@ -87,7 +87,8 @@ class Table2(Experiment):
         return {
             arm_name(dataset, name): (dataset, method)
             for dataset in self.datasets
-            for name, method in _gates.methods_of(self).items()
+            for name in self.methods
+            for method in [METHODS[name]]
         }
 
     @property
@@ -134,9 +135,8 @@ class Table2(Experiment):
 
     def _model(self, data, method, shape, seed, learning_rate, **settings):
         layers = keras.layers
-        steps = shape["epochs"] * -(-len(data.train.x) // self.batch_size)
         k = shape.get("num_nonzeros")
-        gate = _gates.new_gate(method.gate, k, steps, **settings)
+        gate = _gates.new_gate(method.gate, k, **settings)
         parts = []
         for filters in self.filters:
             parts.append(layers.Conv2D(filters, 5, activation="relu"))

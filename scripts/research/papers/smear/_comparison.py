@@ -48,7 +48,7 @@ class DomainComparison(Experiment):
 
     @property
     def arms(self):
-        return {router: router for router in (*self.routers, *self.gates)}
+        return {router: router for router in self.routers}
 
     @property
     def shown(self):
@@ -100,7 +100,7 @@ class DomainComparison(Experiment):
     def shared(self):
         """The adapters that all routers share."""
         steps = self.epochs * -(-self.num_experts * self.num_train // self.batch_size)
-        return _routers.Adapters(self.num_experts, self.units, steps, gates=self.gates)
+        return _routers.Adapters(self.num_experts, self.units, steps)
 
     def run(self, arm, jobs):
         ready = self._prepared

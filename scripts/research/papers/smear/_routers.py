@@ -1,7 +1,6 @@
 """The routers of the paper's tables, each as a layer between frozen blocks."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -97,7 +96,6 @@ class Adapters:
     units: int
     num_steps: int
     dispatch: bool = False
-    gates: Mapping[str, Callable] = dataclasses.field(default_factory=dict)
     tags: tuple[int, ...] | None = None
     copied: bool = False  # The parameters of a chosen expert, for each example.
 
@@ -141,9 +139,6 @@ class Adapters:
             "Adamix": dk.RandomGate,
             "Ensemble": partial(dk.SoftmaxGate, **learned),
         }
-        if router in self.gates:
-            # One expert: of a `TopKGate`, no loss would train the router.
-            return self.gates[router](1, self.num_steps)
         return gates[base]()
 
     def routing_network(self, router, features):
@@ -200,8 +195,6 @@ class Adapters:
             )
             return 4 * positions * features * bank.units[0]
         passes = {"top-2": 2, "Ensemble": n, "DSelect-k": used or n}.get(router, 1)
-        if router in self.gates:
-            passes = self.gate(router, 0).max_experts(True) or n
         total = passes * 4 * positions * features * units
         if base_of(router) in ("SMEAR", "SMEAR 2x"):
             # The merge does not depend on the image, and is done once.

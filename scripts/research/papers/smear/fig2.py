@@ -235,8 +235,7 @@ class Copied(Fig2):
 
     The parameters of the expert are copied for each example:
 
-        python scripts/reproduce.py smear-copied --module research.papers.smear.fig2 \
-            --backend jax --out docs/results --pages build/copied
+        python scripts/reproduce.py smear-copied --backend jax
 
     The page of Figure 2 shows the results. Run it on a machine without other work; with
     `--set batch_size=128` it has batches of the paper's training, and other files.

@@ -100,12 +100,6 @@ def test_the_seed_decides_and_not_the_order_of_the_file(make):
     assert not np.array_equal(first.train.x, make(seed=2).train.x)
 
 
-def test_sizes_can_be_asked_for(make):
-    data = make(num_train=100, num_test=7)
-    sizes = [split.num_samples for split in (data.train, data.validation, data.test)]
-    assert sizes == [100, 60, 7]
-
-
 @pytest.mark.parametrize("folder", ["", "movielens"])
 def test_what_the_archive_extracts_to_will_do(make, tmp_path, folder):
     expected = make("latest-small").train
