@@ -69,6 +69,11 @@ class ReadColumn(np.ndarray):
     Raw columns of ids, or of numbers, may have the dtype of the input, too.
     """
 
+    def __array_function__(self, *args: Any) -> Any:
+        """Call a function of NumPy: columns that are joined stay such columns."""
+        found = super().__array_function__(*args)
+        return found.view(ReadColumn) if type(found) is np.ndarray else found
+
 
 def is_read(encoder: Any, columns: Any) -> bool:
     """Check whether columns by name are what the encoder of a table has read.

@@ -75,7 +75,7 @@ def as_table(frame: Any) -> Any:
             "`pandas.DataFrame(values).add_prefix('x')`."
         )
     names = frame.columns
-    odd = [*names[names.duplicated()], *(x for x in names if not _is_name(x))]
+    odd = [*names[names.duplicated()], *(x for x in names if not x or x != str(x))]
     if odd:
         raise ValueError(
             "The columns of a table must have different names, which are strings. "
@@ -83,10 +83,6 @@ def as_table(frame: Any) -> Any:
             "`frame.rename(columns=str)`."
         )
     return frame
-
-
-def _is_name(name):
-    return isinstance(name, str) and name != ""
 
 
 def _kind(name, values, is_hashed):

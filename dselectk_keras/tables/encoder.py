@@ -450,11 +450,5 @@ def _number(name, column, known, has_gaps, labels):
     )
     mean = float(np.nanmean(shifted))
     deviation = float((known - offset).std()) if spread else 1.0
-    edges, one_hot, gain = find_edges(shifted, labels)
     found = {"name": name, "mean": mean, "deviation": deviation, "offset": offset}
-    return found | {
-        "has_gaps": has_gaps,
-        "edges": edges,
-        "one_hot": one_hot,
-        "gain": gain,
-    }
+    return found | {"has_gaps": has_gaps} | find_edges(shifted, labels)._asdict()

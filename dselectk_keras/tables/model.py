@@ -29,7 +29,7 @@ from dselectk_keras.tables.scores import (
 )
 from dselectk_keras.tables.targets import Target, find_targets
 from dselectk_keras.tables.trees import fit_trees
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import argument_names, check_count
 
 # The file in the archive of a model that says what its targets mean.
 STATE = "table_model.json"
@@ -40,12 +40,7 @@ OF_NETWORKS = {"units", "activation", "dropout", "trees"}  # What `build` decide
 # What a search tries in turn, from the best settings on. The first one, a smooth
 # network, is for numbers with little noise.
 CHANGES: tuple[dict[str, Any], ...] = (
-    {
-        "units": (128, 128, 128),
-        "activation": "silu",
-        "dropout": 0.0,
-        "learning_rate": 0.005,
-    },
+    {"units": (128,) * 3, "activation": "silu", "dropout": 0.0, "learning_rate": 0.005},
     {"dropout": 0.0},
     {"learning_rate": 0.005},
     {"bins": "both"},
@@ -161,7 +156,7 @@ class TableModel:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The arguments of `__init__`, as scikit-learn asks for them."""
-        return dict(vars_of(self))
+        return {name: getattr(self, name) for name in argument_names(TableModel)}
 
     def set_params(self, **params: Any) -> "TableModel":
         """Set arguments of `__init__`."""
@@ -181,14 +176,7 @@ class TableModel:
 
         targets = TargetTags(required=True, multi_output=True)
         inputs = InputTags(string=True, categorical=True, allow_nan=True)
-        return Tags(
-            estimator_type=None,
-            target_tags=targets,
-            input_tags=inputs,
-            transformer_tags=None,
-            classifier_tags=None,
-            regressor_tags=None,
-        )
+        return Tags(None, targets, input_tags=inputs)
 
     def fit(
         self,
@@ -215,16 +203,16 @@ class TableModel:
         self.targets_ = find_targets(labels, [*labels.columns])
         settings = Settings(**(self.settings or {}))
         if validation is not None:
-            pair = validation if isinstance(validation, tuple) else (validation, None)
-            own = [*labels.columns] if pair[1] is None else pair[1]
-            validation = split_targets(pair[0], own)
+            is_pair = isinstance(validation, tuple)
+            pair = validation if is_pair else (validation, [*labels.columns])
+            validation = split_targets(*pair)
         encode = functools.cache(
             lambda bins: table_encoder(*parts, hashed=self.hashed, bins=bins)
         )
         if self.build is not None and (idle := OF_NETWORKS & {*(self.settings or {})}):
             raise ValueError(
-                "`build` makes a model in place of the networks. Received: the "
-                f"settings {', '.join(sorted(idle))}, which would do nothing."
+                "`build` is in place of the networks. Received: the settings "
+                f"{', '.join(sorted(idle))}, which would do nothing."
             )
         data = encode, parts, validation, callbacks
         begin, longest = time.monotonic(), 0.0
@@ -283,14 +271,15 @@ class TableModel:
         Returns:
             A table with a column per target, and the index of `frame`.
         """
-        frame = as_table(frame)
+        pd, frame = import_pandas(), as_table(frame)
         found, columns = self._predictions(frame), {}
         for target in self.targets_:
             values = found[target.name]
             if target.kind != "number":
-                values = _as_values(target)[np.argmax(values, axis=1)]
+                classes = np.array(pd.Series([*target.classes]))
+                values = classes[np.argmax(values, axis=1)]
             columns[target.name] = values
-        return import_pandas().DataFrame(columns, index=frame.index)
+        return pd.DataFrame(columns, index=frame.index)
 
     def predict_proba(self, frame: Any) -> dict[str, Any]:
         """Predict the probability of each class of each target that has classes.
@@ -354,9 +343,9 @@ class TableModel:
         params = {**self.get_params(), "build": None}
         targets = [dataclasses.asdict(target) for target in self.targets_]
         state = {"params": params, "targets": targets, "loss": self.loss_}
-        state |= {"settings": dataclasses.asdict(self.settings_)}
-        state |= {"is_built": self.build is not None}
-        text = json.dumps(state, default=_plain)
+        settings, is_built = dataclasses.asdict(self.settings_), self.build is not None
+        state |= {"settings": settings, "is_built": is_built}
+        text = json.dumps(state, default=lambda number: number.item())  # Of NumPy.
         self.model.save(path)
         with zipfile.ZipFile(path, "a") as file:
             file.writestr(STATE, text)
@@ -389,22 +378,6 @@ def _no_build(*_):
         "The model was built by a function, which its file does not have. Set it "
         "before `fit`, by `set_params(build=...)`; `None` is for the networks."
     )
-
-
-def vars_of(estimator):
-    """The arguments of `__init__` of an estimator, by name."""
-    names = "members", "settings", "build", "hashed", "time_limit", "seed", "verbose"
-    return {name: getattr(estimator, name) for name in names}
-
-
-def _plain(value):
-    """A value of NumPy as one of Python."""
-    return value.item() if hasattr(value, "item") else str(value)
-
-
-def _as_values(target):
-    """The classes of a target, as an array of their own dtype."""
-    return np.array(import_pandas().Series([*target.classes]))
 
 
 def printing(verbose: int) -> Any:

@@ -160,7 +160,10 @@ def test_raw_columns_may_have_the_dtypes_of_the_inputs():
     wanted = features(encoder, frame)
     columns = {name: frame[name].to_numpy() for name in frame}
     assert_equal(features(encoder, columns), wanted)
-    assert_equal(features(encoder, as_inputs(encoder, columns)), wanted)
+    read = as_inputs(encoder, columns)
+    assert_equal(features(encoder, read), wanted)
+    twice = {name: np.concatenate([each, each]) for name, each in read.items()}
+    assert_equal(features(encoder, twice)[40:], wanted)
     # Of columns, the place is the row, and not the index.
     columns["user"] = frame["user"].set_axis(frame.index[::-1])
     assert_equal(features(encoder, columns), wanted)
