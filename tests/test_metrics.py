@@ -1,6 +1,5 @@
 """Metrics of gates: by hand, over batches, in half precision, and refusals."""
 
-import itertools
 import json
 import math
 import re
@@ -111,14 +110,6 @@ def test_compiled_batches_of_any_size_give_what_one_batch_gives(make, data):
 
 
 @every_metric
-def test_the_examples_differ(make, data):
-    # Otherwise a metric that only looks at some of them would pass above.
-    for index in range(BATCH):
-        one = value_of(make, rows(data, [index] * BATCH))
-        assert not np.allclose(one, value_of(make, data))
-
-
-@every_metric
 def test_a_sample_weight_counts_an_example_as_often(make, data):
     weight = np.array([1, 2, 0, 1])
     wanted = value_of(make, rows(data, np.repeat(np.arange(BATCH), weight)))
@@ -157,19 +148,12 @@ def test_config_round_trip_through_json(make, data):
     assert type(again) is type(metric)
     assert again.get_config() == metric.get_config()
     assert_equal(again(*data), value_of(make, data))
-    renamed = type(metric).from_config({**metric.get_config(), "name": "other"})
-    assert renamed.name == "other"
-
-
-@every_metric
-def test_default_names_are_those_of_the_classes(make, data):
-    metric = make()
     words = re.findall("[A-Z][a-z]+", type(metric).__name__)
     assert metric.name == "_".join(words).lower()
 
 
 @every_metric
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["bfloat16"])
 def test_half_precision_comes_in_and_float32_comes_out(make, data, dtype):
     *labels, weights = data
     half = ops.cast(weights, dtype)
@@ -190,19 +174,13 @@ def test_the_state_is_float32_whatever_the_policy(make, data):
 
 @pytest.mark.backend_independent
 @every_metric
-@pytest.mark.parametrize("shape", [(), (BATCH - 1,), (BATCH, GATES + 1), (1, BATCH)])
-def test_a_sample_weight_belongs_to_an_example(make, data, shape):
+def test_a_sample_weight_belongs_to_an_example_and_experts_need_an_axis(make, data):
     text = rf"`sample_weight` must have the shape \(batch,\) .*batch={BATCH} "
-    with pytest.raises(ValueError, match=text):
-        make().update_state(*data, sample_weight=np.ones(shape))
-
-
-@pytest.mark.backend_independent
-@every_metric
-def test_experts_need_an_axis(make, data):
-    *labels, _ = data
+    for shape in ((), (BATCH - 1,), (BATCH, GATES + 1), (1, BATCH)):
+        with pytest.raises(ValueError, match=text):
+            make().update_state(*data, sample_weight=np.ones(shape))
     with pytest.raises(ValueError, match=r"have the shape .* Received shape: \(\)"):
-        make().update_state(*labels, 1.0)
+        make().update_state(*data[:-1], 1.0)
 
 
 # The entropy of single examples' weights.
@@ -213,7 +191,7 @@ BITS = np.array(
 )
 
 
-@pytest.mark.parametrize("base", [2, 4, 10.0, math.e])
+@pytest.mark.parametrize("base", [2, 10.0])
 def test_sample_entropy_by_hand(base):
     found = float(SampleEntropy(base)(BITS))
     assert found == pytest.approx(4.5 / 4 * math.log(2) / math.log(base))
@@ -238,24 +216,10 @@ def test_sample_entropy_averages_several_gates():
     assert float(value) == pytest.approx((0.5 + 3 * 1.75) / 4)
 
 
-test_sample_entropy_refuses_what_cannot_be = refusals(
-    (
-        SampleEntropy,
-        r"`base` must be .* above 1\. Received",
-        *(1, 0.5, -2, 0, math.inf, math.nan, True, "2", None),
-    ),
-    (
-        SampleEntropy().update_state,
-        r"shape \(batch, n\) or \(batch, g, n\)\. Rec",
-        *(np.ones(4), np.ones((2, 3, 4, 5))),
-    ),
-)
-
-
 # The entropy of the mean weights.
 
 
-@pytest.mark.parametrize("base", [2, 3, math.e])
+@pytest.mark.parametrize("base", [2, math.e])
 def test_utilization_entropy_by_hand(base):
     # Their mean is (1/2, 1/4, 1/4, 0): 1.5 bits.
     weights = [[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0.5, 0, 0.5, 0]]
@@ -284,24 +248,6 @@ def test_batches_and_gates_are_pooled_and_sample_weights_shift_the_mean():
     assert found == pytest.approx(-(0.75 * math.log2(0.75) + 0.25 * math.log2(0.25)))
 
 
-@pytest.mark.parametrize("concentration", [0.05, 1.0, 20.0])
-@pytest.mark.parametrize("shape", [(4, 4), (4, 2, 4)])
-def test_between_the_sample_entropy_and_that_of_balance(shape, concentration):
-    rng = np.random.default_rng(0)
-    weights = rng.dirichlet(np.full(4, concentration), shape[:-1])
-    sample_weight = rng.random(4)
-    lower = float(SampleEntropy()(weights, sample_weight))
-    assert lower < float(UtilizationEntropy(4)(weights, sample_weight)) < 2
-
-
-UPDATE = UtilizationEntropy(4).update_state
-test_utilization_entropy_refuses_what_cannot_be = refusals(
-    (UPDATE, r"n=4 experts\. Received shape: \(2, 3\)", np.ones((2, 3))),
-    (UPDATE, r"shape \(batch, n\) or \(batch, g, n\) with", np.ones(4)),
-    (UtilizationEntropy, "`num_experts` must be a positive", 0, -1, 2.0, True),
-)
-
-
 # Choices of experts, counted for each class.
 
 CLASSIFIED = [0, 1, 1, 1]
@@ -319,12 +265,10 @@ COUNTS = [[1, 0, 0, 0], [1, 2, 0, 0], [0] * 4, [0] * 4]
         ("experts", [[1 / 2, 0, 0, 0], [1 / 2, 1, 0, 0], [0] * 4, [0] * 4]),
     ],
 )
-def test_selection_table_by_hand_and_normalize_is_one_of_three(normalize, wanted):
+def test_selection_table_by_hand(normalize, wanted):
     assert_close(
         SelectionTable(4, 4, normalize)(CLASSIFIED, CHOOSING), wanted, rtol=1e-6
     )
-    with pytest.raises(ValueError, match=r"`normalize` must be one of None, 'cl"):
-        SelectionTable(2, 2, normalize="rows")
 
 
 def test_a_result_is_not_changed_by_later_batches():
@@ -359,12 +303,7 @@ def information(experts, labels, num_experts=4, num_classes=4, **kwargs):
     return float(metric(labels, np.eye(num_experts)[experts], weight))
 
 
-def entropy(indices):
-    shares = np.unique(indices, return_counts=True)[1] / len(indices)
-    return -(shares * np.log2(shares)).sum()
-
-
-@pytest.mark.parametrize("base", [2, 4, math.e])
+@pytest.mark.parametrize("base", [2, math.e])
 def test_mutual_information_by_hand(base):
     # Joint counts, classes by experts: [[2, 1], [0, 1]].
     found = information([0, 0, 1, 1], [0, 0, 0, 1], base=base)
@@ -390,30 +329,12 @@ def test_independent_choices_tell_nothing(experts, labels):
     assert information(experts, labels) == 0.0
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_bounds_of_mutual_information(seed):
-    rng = np.random.default_rng(seed)
-    labels = rng.integers(4, size=16)
-    experts = np.where(rng.random(16) < seed / 4, labels, rng.integers(4, size=16))
-    found = information(experts, labels)
-    assert 0 <= found <= min(entropy(experts), entropy(labels)) + 1e-6
-    wanted = entropy(experts) + entropy(labels) - entropy(4 * labels + experts)
-    assert found == pytest.approx(wanted, rel=1e-5, abs=1e-6)
-
-
 def test_never_below_zero_by_rounding():
     rng = np.random.default_rng(0)
     labels, experts = np.indices((4, 4)).reshape(2, -1)
     for _ in range(20):
         amounts = np.outer(rng.random(4), rng.random(4)).reshape(-1)
         assert 0 <= information(experts, labels, sample_weight=amounts) < 1e-6
-
-
-def test_batches_add_up_to_more_than_their_mean():
-    metric = MutualInformation(4, 4)
-    for index in (0, 1):
-        metric.update_state([index] * 4, np.eye(4)[[index] * 4])
-    assert float(metric.result()) == 1.0
 
 
 def test_the_largest_weight_chooses_and_the_first_of_several():
@@ -423,7 +344,7 @@ def test_the_largest_weight_chooses_and_the_first_of_several():
     assert_equal(metric.total, np.eye(4)[[1, 0, 0, 3]])
 
 
-@pytest.mark.parametrize("dtype", ["uint8", "int64", "float32"])
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_labels_of_any_dtype_in_a_row_or_column(dtype):
     labels = np.array([0, 1, 2, 3]).astype(dtype)
     assert information([0, 1, 2, 3], labels) == 2.0
@@ -435,36 +356,6 @@ def test_labels_out_of_range_are_left_out_and_sample_weights_share_the_counts():
     assert information([0, 0, 1, 1], [0, 10**6, 1, -(10**6)]) == 1.0
     found = information([0, 0, 1, 1], [0, 1, 0, 1], sample_weight=[1, 0, 0, 3])
     assert found == pytest.approx(2 - 0.75 * math.log2(3))
-    assert information([2, 3, 0, 1], [0, 1, 2, 3]) == 2.0
-    assert information([2, 3, 0, 1], [0, 1, 2, 3], base=4) == 1.0
-
-
-def update(labels, weights):
-    MutualInformation(3, 2).update_state(np.zeros(labels, int), np.ones(weights))
-
-
-test_mutual_information_refuses_what_cannot_be = refusals(
-    (
-        update,
-        r"`weights` .*\(batch, n\) with n=3 .*shape: \(4, 2\)",
-        (4, (4, 2)),
-    ),
-    (
-        update,
-        r"`weights` must have the shape \(batch, n\) with",
-        (4, (4, 1, 3)),
-    ),
-    (
-        update,
-        r"`labels` .*\(batch, 1\).*batch=4 .*sh.*: \(4, 3\)",
-        ((4, 3), (4, 3)),
-    ),
-    (update, r"`labels` must have the shape \(batch,\)", (5, (4, 3))),
-    (update, "Pass one number per example", ((), (4, 3))),
-    (MutualInformation, "`num_experts` must be a positive integer", (0, 2)),
-    (MutualInformation, "`num_classes` must be a positive integer", (3, 2.5)),
-    (MutualInformation, "`base` must be a finite number", (3, 2, 1)),
-)
 
 
 # The number of experts that a gate uses.
@@ -487,29 +378,6 @@ def test_sets_of_experts_are_counted_in_what_a_gate_returns():
     gate.build((None, 4))
     assert_equal(active_experts(gate.expert_weights()), [2, 2])
     assert_close(jaccard_index(gate.expert_weights()).related, 1 / 3)
-
-
-def test_a_higher_tolerance_never_counts_more():
-    weights = np.random.default_rng(0).dirichlet(np.ones(16), size=50)
-    counts = [active_experts(weights, t) for t in (0.0, 0.01, 0.1, 0.5, 1.0)]
-    assert (np.diff(counts, axis=0) <= 0).all()
-    assert (counts[0] == 16).all()
-    assert (counts[-1] == 0).all()
-
-
-test_what_cannot_be_counted_is_refused = refusals(
-    (
-        active_experts,
-        "`weights` must have the experts as its last",
-        *(1.0, np.zeros((3, 0))),
-    ),
-    (active_experts, "Received NaN among them", [0.5, np.nan]),
-    (
-        active_experts,
-        r"`tolerance` must be .* at least 0. Received",
-        *(([1.0], -1e-9), ([1.0], np.nan)),
-    ),
-)
 
 
 # Experts that related and unrelated tasks share.
@@ -549,34 +417,42 @@ def test_sets_that_are_equal_or_disjoint_or_empty():
     assert index == (1.0, 0.0)
 
 
-def test_agrees_with_sets_counted_one_by_one():
-    rng = np.random.default_rng(0)
-    weights = np.where(rng.random((12, 8)) < 0.4, rng.random((12, 8)), 0)
-    groups = rng.integers(0, 3, 12)
-    sets = [set(np.flatnonzero(row)) for row in weights]
-    pairs = {True: [], False: []}
-    for t, u in itertools.combinations(range(12), 2):
-        union = sets[t] | sets[u]
-        value = len(sets[t] & sets[u]) / len(union) if union else 1.0
-        pairs[bool(groups[t] == groups[u])].append(value)
-    index = jaccard_index(weights, groups)
-    assert index.related == pytest.approx(np.mean(pairs[True]))
-    assert index.unrelated == pytest.approx(np.mean(pairs[False]))
+def update(labels, weights):
+    MutualInformation(3, 2).update_state(np.zeros(labels, int), np.ones(weights))
 
 
-def test_the_order_of_tasks_and_experts_does_not_matter():
-    rng = np.random.default_rng(1)
-    weights, groups = rng.random((6, 5)) * (rng.random((6, 5)) < 0.5), np.arange(6) % 2
-    tasks, experts = rng.permutation(6), rng.permutation(5)
-    moved = jaccard_index(weights[tasks][:, experts], groups[tasks])
-    assert moved == pytest.approx(jaccard_index(weights, groups))
-
-
-test_sets_and_groups_that_do_not_fit_are_refused = refusals(
+UPDATE = UtilizationEntropy(4).update_state
+test_what_cannot_be_is_refused = refusals(
     (
-        jaccard_index,
-        r"must have shape \(tasks, experts\)",
-        *(np.ones(4), np.ones((2, 3, 4))),
+        SampleEntropy,
+        r"`base` must be .* above 1\. Received",
+        *(1, 0.5, -2, 0, math.inf, math.nan, True, "2", None),
     ),
+    (
+        SampleEntropy().update_state,
+        r"shape \(batch, n\) or \(batch, g, n\)\. Rec",
+        *(np.ones(4), np.ones((2, 3, 4, 5))),
+    ),
+    (UPDATE, r"n=4 experts\. Received shape: \(2, 3\)", np.ones((2, 3))),
+    (UPDATE, r"shape \(batch, n\) or \(batch, g, n\) with", np.ones(4)),
+    (UtilizationEntropy, "`num_experts` must be a positive", 0, 2.0, True),
+    (update, r"`weights` .*\(batch, n\) with n=3 .*shape: \(4, 2\)", (4, (4, 2))),
+    (update, r"`weights` must have the shape \(batch, n\) with", (4, (4, 1, 3))),
+    (update, r"`labels` .*\(batch, 1\).*batch=4 .*: \(4, 3\)", ((4, 3), (4, 3))),
+    (update, r"`labels` must have the shape \(batch,\)", (5, (4, 3))),
+    (update, "Pass one number per example", ((), (4, 3))),
+    (MutualInformation, "`num_experts` must be a positive integer", (0, 2)),
+    (MutualInformation, "`num_classes` must be a positive integer", (3, 2.5)),
+    (MutualInformation, "`base` must be a finite number", (3, 2, 1)),
+    (SelectionTable, "`normalize` must be one of None, 'cl", (2, 2, "rows")),
+    (active_experts, "`weights` must have the experts as its", 1.0, np.zeros((3, 0))),
+    (active_experts, "Received NaN among them", [0.5, np.nan]),
+    (
+        active_experts,
+        "`tolerance` must be .* at least 0",
+        ([1.0], -1e-9),
+        ([1.0], np.nan),
+    ),
+    (jaccard_index, r"shape \(tasks, experts\)", np.ones(4), np.ones((2, 3, 4))),
     (jaccard_index, "one label for each of the 4 tasks", (SETS, [0, 1])),
 )

@@ -104,8 +104,6 @@ def test_cold_ties_have_a_finite_gradient_that_parts_them(logits):
 
 # The first largest.
 
-INF = float("inf")
-
 
 def test_one_entry_of_each_row_is_the_largest_and_none_of_a_row_with_nan():
     x = numbers((5, 3, 6))
@@ -129,24 +127,8 @@ def test_entries_of_any_type_are_compared(dtype):
 
 # The k largest logits.
 
-INF = float("inf")
 
-
-@pytest.mark.parametrize(
-    ("k", "wanted"),
-    [
-        (1, [-INF, -INF, 5, -INF]),
-        (2, [3, -INF, 5, -INF]),
-        (3, [3, -INF, 5, 2]),
-        (4, [3, -1, 5, 2]),
-        (9, [3, -1, 5, 2]),
-    ],
-)
-def test_logits_kept_by_hand(k, wanted):
-    assert_equal(keep_top_k([3.0, -1.0, 5.0, 2.0], k), wanted)
-
-
-@pytest.mark.parametrize("k", [1, 2, 3, 8, 9])  # From 9 on, they are sorted.
+@pytest.mark.parametrize("k", [1, 2, 8, 9])  # From 9 on, they are sorted.
 def test_of_equal_logits_the_first_are_kept(k):
     kept = numpy(keep_top_k(np.zeros((2, 12)), k)) == 0
     assert_equal(kept, [np.arange(12) < k] * 2)
@@ -160,17 +142,11 @@ def test_a_row_with_nan_gives_nan(k):
     assert_equal(found, [[True] * 12, [False] * 12])
 
 
-@pytest.mark.parametrize("k", [0, -1, 1.5, True])
-def test_a_number_that_keeps_no_logit_is_refused(k):
-    with pytest.raises(ValueError, match=f"`k` must be a positive integer.*k={k}"):
-        keep_top_k([1.0, 2.0], k)
-
-
-@pytest.mark.parametrize("k", [2, 10])
+@pytest.mark.parametrize("k", [1, 2, 10, 12, 20])
 def test_every_row_keeps_its_own(k):
     logits = numbers((2, 3, 12))
     kept = numpy(keep_top_k(logits, k))
-    smallest = np.sort(logits, axis=-1)[..., -k, None]
+    smallest = np.sort(logits, axis=-1)[..., -min(k, 12), None]
     assert_equal(kept, np.where(logits >= smallest, logits, -INF))
 
 
@@ -200,14 +176,6 @@ def test_weights_kept_by_hand(k, wanted):
     assert_close(keep_largest(WEIGHTS, k), wanted, rtol=1e-6)
     # There may be fewer positive weights than k.
     assert_equal(keep_largest([0.0, 1.0, 0.0], k + 1), [0, 1, 0])
-
-
-test_a_number_that_keeps_no_weight_is_refused = refusals(
-    *(
-        (keep_largest, f"`k` must be a positive integer.*k={k}", ([0.5, 0.5], k))
-        for k in (0, -1)
-    )
-)
 
 
 def test_gradient_of_kept_weights_by_hand():
@@ -268,7 +236,7 @@ def test_without_noise_values_and_gradients_are_finite_and_equal_logits_have_non
 # Binary codes.
 
 
-@pytest.mark.parametrize("num_experts", [1, 2, 3, 8, 9, 100])
+@pytest.mark.parametrize("num_experts", [1, 2, 9])
 def test_codes_are_the_numbers_of_the_experts(num_experts):
     codes = binary_codes(num_experts)
     num_bits = codes.shape[1]
@@ -276,11 +244,6 @@ def test_codes_are_the_numbers_of_the_experts(num_experts):
     assert num_bits == np.ceil(np.log2(num_experts))
     places = 2 ** np.arange(num_bits)[::-1]
     assert (codes @ places).tolist() == list(range(num_experts))
-
-
-test_codes_of_a_wrong_number_are_refused = refusals(
-    (binary_codes, "`num_experts` must be a positive integer", 0, -1, 2.5)
-)
 
 
 # The smooth step.
@@ -299,7 +262,7 @@ def test_steps_by_hand():
     assert float(smooth_step(0.5, gamma)) == 0.84375
 
 
-@pytest.mark.parametrize("gamma", [1e-3, 0.1, 1.0, 7.0])
+@pytest.mark.parametrize("gamma", [0.1, 7.0])
 def test_a_step_and_its_derivative_follow_the_cubic(gamma):
     x = np.linspace(-0.7, 0.7, 141) * gamma
     inside = np.abs(x) < gamma / 2
@@ -311,7 +274,7 @@ def test_a_step_and_its_derivative_follow_the_cubic(gamma):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("gamma", [1e-4, 0.1, 1.0, 3.3, 1e4])
+@pytest.mark.parametrize("gamma", [1e-4, 3.3, 1e4])
 def test_no_rounding_leads_out_of_the_unit_interval(dtype, gamma):
     x = np.concatenate([numbers(20_000) * gamma, np.array([-0.5, 0.5]) * gamma])
     value = smooth_step(ops.cast(x, dtype), gamma)
@@ -319,22 +282,13 @@ def test_no_rounding_leads_out_of_the_unit_interval(dtype, gamma):
     assert 0 <= numpy(value).min() <= numpy(value).max() <= 1
 
 
-@pytest.mark.parametrize("gamma", [1e-30, 0.1, 1.0, 10.0])
+@pytest.mark.parametrize("gamma", [1e-30, 1.0])
 def test_huge_inputs_end_at_a_bound_and_gradients_are_finite_at_every_scale(gamma):
     x = np.array([-LARGEST, -1e30, -1e6, 1e6, 1e30, LARGEST])
     assert_equal(smooth_step(x, gamma), x > 0)
     assert_equal(gradient(lambda x: smooth_step(x, gamma), x), 0)
     x = np.concatenate([numbers(100, scale=10.0**e) for e in range(-30, 30, 3)])
     assert np.isfinite(gradient(smooth_step, x)).all()
-
-
-REFUSED = "`gamma` must be a finite number above 0. Received: gamma={}"
-test_a_width_that_is_no_positive_number_is_refused = refusals(
-    *(
-        (smooth_step, REFUSED.format(gamma), (0.5, gamma))
-        for gamma in (0, -1.0, float("nan"), float("inf"))
-    )
-)
 
 
 # Selectors of one expert.
@@ -347,18 +301,17 @@ def selectors_by_codes(bits, num_experts):
 
 
 def gradient_by_bits(bits, num_experts, upstream):
-    """Without a bit, the product over the others is what the bit multiplies."""
-    bits = np.asarray(bits, "float64")
-    codes = binary_codes(num_experts)
+    """A selector is linear in each bit: the difference of its values at 1 and 0."""
     result = np.zeros_like(bits)
-    for j in range(bits.shape[-1]):
-        terms = np.where(codes, bits[..., None, :], 1 - bits[..., None, :])
-        terms[..., j] = np.where(codes[:, j], 1.0, -1.0)
-        result[..., j] = (terms.prod(axis=-1) * upstream).sum(axis=-1)
+    for j, bit in enumerate(np.eye(bits.shape[-1], dtype=bool)):
+        one, zero = np.where(bit, 1, bits), np.where(bit, 0, bits)
+        by_bit = selectors_by_codes(one, num_experts)
+        by_bit -= selectors_by_codes(zero, num_experts)
+        result[..., j] = by_bit @ upstream
     return result
 
 
-@pytest.mark.parametrize("num_experts", [2, 3, 7, 8, 20])
+@pytest.mark.parametrize("num_experts", [2, 3, 20])
 def test_selectors_follow_the_formula(num_experts):
     num_bits = binary_codes(num_experts).shape[1]
     bits = np.random.default_rng(0).uniform(size=(4, 3, num_bits))
@@ -366,13 +319,11 @@ def test_selectors_follow_the_formula(num_experts):
     assert_close(found, selectors_by_codes(bits, num_experts), atol=1e-6)
 
 
-@pytest.mark.parametrize("num_bits", [1, 3])
-def test_binary_bits_choose_the_expert_of_their_code(num_bits):
-    codes = np.array(list(itertools.product([0.0, 1.0], repeat=num_bits)))
-    assert_equal(selector_product(codes, 2**num_bits), np.eye(2**num_bits))
+def test_binary_bits_choose_the_expert_of_their_code():
+    assert_equal(selector_product(binary_codes(8).astype("float32"), 8), np.eye(8))
 
 
-@pytest.mark.parametrize("num_experts", [3, 6, 8])
+@pytest.mark.parametrize("num_experts", [6, 8])
 def test_the_gradient_of_bits_is_exact_also_where_they_are_binary(num_experts):
     num_bits = binary_codes(num_experts).shape[1]
     bits = np.array(list(itertools.product([0.0, 0.3, 1.0], repeat=num_bits)))
@@ -384,10 +335,8 @@ def test_the_gradient_of_bits_is_exact_also_where_they_are_binary(num_experts):
     assert_close(found, gradient_by_bits(bits, num_experts, upstream), atol=1e-6)
 
 
-def test_one_expert_needs_no_bits_and_too_few_are_refused():
+def test_one_expert_needs_no_bits():
     assert_equal(selector_product(np.zeros((5, 0)), num_experts=1), np.ones((5, 1)))
-    with pytest.raises(ValueError, match="2 bits have codes for at most 4 experts"):
-        selector_product([0.5, 0.5], num_experts=5)
 
 
 # Entropy.
@@ -464,11 +413,16 @@ def test_a_seed_repeats_and_a_generator_does_not():
     assert (once != twice).all()
 
 
+def draw_always(u, monkeypatch):
+    def always(shape, **_):
+        return ops.full(shape, u, "float32")
+
+    monkeypatch.setattr(keras.random, "uniform", always)
+
+
 @pytest.mark.parametrize(("u", "wanted"), [(0.0, -2.811), (1.0, 16.636)])
 def test_gumbel_noise_is_finite_at_the_ends(monkeypatch, u, wanted):
-    monkeypatch.setattr(
-        keras.random, "uniform", lambda shape, **_: ops.full(shape, u, "float32")
-    )
+    draw_always(u, monkeypatch)
     assert_close(gumbel_noise((2,), seed=0), wanted, atol=1e-3)
 
 
@@ -477,17 +431,12 @@ def test_gumbel_noise_is_finite_at_the_ends(monkeypatch, u, wanted):
 Z = np.linspace(-3, 3, 7, dtype="float32")
 
 
-@pytest.mark.parametrize("temperature", [5.0, 1.0, 0.1, 1e-16, 0.0])
+@pytest.mark.parametrize("temperature", [1.0, 1e-16, 0.0])
 def test_half_is_passed_with_the_probability(temperature):
     draws = numpy(relaxed_bernoulli(np.tile(Z, (20_000, 1)), temperature, seed=0))
     assert_close((draws > 0.5).mean(axis=0), 1 / (1 + np.exp(-Z)), atol=0.015)
-
-
-def draw_always(u, monkeypatch):
-    def always(shape, **_):
-        return ops.full(shape, u, "float32")
-
-    monkeypatch.setattr(keras.random, "uniform", always)
+    # Cold draws are hard.
+    assert ({*draws.ravel().tolist()} == {0.0, 1.0}) == (temperature < 1)
 
 
 def test_relaxed_draws_by_hand(monkeypatch):
@@ -495,11 +444,6 @@ def test_relaxed_draws_by_hand(monkeypatch):
     # log(0.75 / 0.25) = log 3: sigmoid(log 3 / 2) is sqrt(3) / (1 + sqrt(3)).
     found = numpy(relaxed_bernoulli([0.0, -np.log(3.0)], 2.0, seed=0))
     assert_close(found, [3**0.5 / (1 + 3**0.5), 0.5], rtol=1e-6)
-
-
-def test_cold_draws_are_hard():
-    draws = numpy(relaxed_bernoulli(np.zeros(1000), 1e-16, seed=0))
-    assert set(draws.tolist()) == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("temperature", [2.0, 0.5])
@@ -524,23 +468,29 @@ def test_relaxed_draws_are_finite_at_the_ends(monkeypatch, u, temperature):
 BATCH, N = 4, 5
 
 
-@pytest.mark.parametrize("trailing", [(), (1,), (3,), (2, 3), (2, 1, 3)])
-@pytest.mark.parametrize("gates", [(), (1,), (4,)])
-@pytest.mark.parametrize("per_example", [False, True])
-class TestShapes:
-    def test_mixtures_follow_the_formula(self, trailing, gates, per_example):
-        experts = numbers((BATCH, N, *trailing))
-        weights = numbers((*[BATCH] * per_example, *gates, N), seed=1)
-        g = "g" * len(gates)
-        formula = f"{'b' * per_example}{g}n,bn...->b{g}..."
-        found = numpy(mix(experts, weights, per_example))
-        assert_close(found, np.einsum(formula, weights, experts), rtol=1e-5, atol=1e-5)
-        assert found.shape == (BATCH, *gates, *trailing)
+every_shape = pytest.mark.parametrize(
+    ("trailing", "gates", "per_example"),
+    [
+        (*shapes, per_example)
+        for shapes in [((), ()), ((), (4,)), ((3,), (1,)), ((2, 1, 3), (4,))]
+        for per_example in (False, True)
+    ],
+)
 
-    def test_shapes_may_be_unknown_until_the_call(self, trailing, gates, per_example):
-        experts = keras.Input((N, *trailing))
-        weights = keras.Input((*gates, N)) if per_example else ops.ones((*gates, N)) / N
-        assert mix(experts, weights, per_example).shape == (None, *gates, *trailing)
+
+@every_shape
+def test_mixtures_follow_the_formula_also_of_shapes_not_known_yet(
+    trailing, gates, per_example
+):
+    experts = numbers((BATCH, N, *trailing))
+    weights = numbers((*[BATCH] * per_example, *gates, N), seed=1)
+    g = "g" * len(gates)
+    formula = f"{'b' * per_example}{g}n,bn...->b{g}..."
+    found = numpy(mix(experts, weights, per_example))
+    assert_close(found, np.einsum(formula, weights, experts), rtol=1e-5, atol=1e-5)
+    experts = keras.Input((N, *trailing))
+    weights = keras.Input((*gates, N)) if per_example else ops.ones((*gates, N)) / N
+    assert mix(experts, weights, per_example).shape == (None, *gates, *trailing)
 
 
 @pytest.mark.parametrize("per_example", [False, True])
@@ -559,9 +509,7 @@ def test_gradients_of_mixtures_are_the_transposed_products(per_example):
     assert_close(by_weights, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("gates", [(), (4,)])
-@pytest.mark.parametrize("per_example", [False, True])
-@pytest.mark.parametrize("trailing", [(), (3,)])
+@every_shape
 def test_float64_is_not_rounded(trailing, gates, per_example):
     if keras.backend.backend() == "jax":
         pytest.skip("JAX has no float64 by default.")
@@ -573,30 +521,22 @@ def test_float64_is_not_rounded(trailing, gates, per_example):
     assert_close(found, 1 / 3, rtol=1e-15)
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_a_weight_too_few_or_too_many_is_an_error(count):
-    experts = [np.ones((BATCH, 3), "float32")] * 3
-    with pytest.raises(ValueError, match=f"each of 3 experts. Received: {count} w"):
-        mix(experts, np.ones(count))
-
-
 def test_trailing_axes_of_unknown_length():
     model = model_of(keras.layers.Lambda(lambda x: mix(x, np.eye(N))), N, None, 3)
     experts = numbers((BATCH, N, 7, 3))
     assert_close(model(experts), experts, rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_the_mixture_has_the_dtype_of_the_experts(dtype):
     mixed = mix(ops.ones((BATCH, N, 2), dtype), ops.ones((N,), "float32"))
     assert dtype_of(mixed) == dtype
 
 
-@pytest.mark.parametrize("is_list", [False, True], ids=["stacked", "list"])
-def test_integers_are_mixed_in_float32(is_list):
+def test_integers_are_mixed_in_float32():
     experts = np.array([[[1], [4]]])
-    given = [experts[:, 0], experts[:, 1]] if is_list else experts
-    assert_close(mix(given, [0.75, 0.25]), [[1.75]])
+    for given in (experts, [experts[:, 0], experts[:, 1]]):
+        assert_close(mix(given, [0.75, 0.25]), [[1.75]])
 
 
 @pytest.mark.parametrize("per_example", [False, True])
@@ -660,6 +600,8 @@ def drawn(samples=60, n=5, units=2, tasks=3, seed=0):
 def test_each_expert_explains_most_beside_those_chosen_before():
     units, labels = drawn()
     chosen = choose_by_fit(units, labels, k=3, ridge=0.0)
+    images = np.repeat(units, 2, axis=2).reshape(60, 5, 2, 2)
+    assert_equal(choose_by_fit(images, labels, k=3), chosen)
     for task, own in enumerate(chosen):
         for place in range(3):
             gains = [
@@ -669,14 +611,6 @@ def test_each_expert_explains_most_beside_those_chosen_before():
                 for expert in range(5)
             ]
             assert own[place] == np.argmax(gains)
-
-
-def test_two_experts_are_found_that_the_labels_were_made_of():
-    units, _ = drawn(seed=1)
-    pairs = [*itertools.combinations(range(5), 2)]
-    labels = np.stack([units[:, a, 0] - units[:, b, 1] for a, b in pairs], axis=1)
-    found = choose_by_fit(units, labels, k=2)
-    assert [tuple(sorted(own)) for own in found.tolist()] == pairs
 
 
 def test_the_ridge_is_a_multiple_of_the_mean_variance():
@@ -751,49 +685,39 @@ def test_constant_labels_dead_experts_and_no_labels_give_some_experts():
     assert all(len({*own}) == 3 for own in choose_by_fit(0 * units, labels, 3).tolist())
 
 
-def test_images_of_experts_are_flattened():
-    units, labels = drawn(units=4)
-    found = choose_by_fit(units.reshape(60, 5, 2, 2), labels, 2)
-    assert_equal(found, choose_by_fit(units, labels, 2))
-
-
 def spoiled(array):
     return np.where(np.arange(60).reshape(-1, *[1] * (array.ndim - 1)) == 7, INF, array)
 
 
 UNITS, LABELS = drawn()
 FIT = partial(choose_by_fit, UNITS, LABELS)
+SAMPLES = r"same number of samples, at least one\. Received: "
+WEIGHTS_OF = "`weights` must have a number of 0 or more"
+TASKS = "all from 0 to the largest. Received: tasks="
 test_wrong_settings_are_refused = refusals(
+    (partial(keep_top_k, [1.0, 2.0]), "`k` must be a positive integer", 0, 1.5, True),
+    (partial(keep_largest, [0.5, 0.5]), "`k` must be a positive integer", 0, -1),
+    (binary_codes, "`num_experts` must be a positive integer", 0, 2.5),
+    (
+        partial(smooth_step, 0.5),
+        "`gamma` must be a finite number above 0. Received: gamma=",
+        *(0, -1.0, float("nan"), INF),
+    ),
+    (mix, "each of 3 experts. Received: 2 w", ([np.ones((4, 3))] * 3, np.ones(2))),
+    (mix, "each of 3 experts. Received: 4 w", ([np.ones((4, 3))] * 3, np.ones(4))),
+    (selector_product, "2 bits have codes for at most 4 experts", ([0.5, 0.5], 5)),
     (FIT, "`k` must be at most 5", 6),
     (FIT, "`k` must be a positive integer", 0),
     (FIT, "`k` must be an integer >= 3", {"k": 2, "always": 2}),
     (FIT, "`ridge` must be a finite number at least 0", {"k": 2, "ridge": -1.0}),
     (FIT, "`always` must be an integer >= 0", {"k": 2, "always": -1}),
-    *(
-        (choose_by_fit, r"same number of samples, at least one\. Received: ", given)
-        for given in (
-            (UNITS, LABELS[:, 0], 2),
-            (UNITS, LABELS[1:], 2),
-            (UNITS[:, 0, 0], LABELS, 2),
-            (UNITS[:0], LABELS[:0], 2),
-        )
-    ),
-    *(
-        (FIT, "`weights` must have a number of 0 or more", {"k": 2, "weights": weights})
-        for weights in (np.ones(60), -np.ones((60, 3)), np.full((60, 3), np.nan))
-    ),
-    *(
-        (FIT, "all from 0 to the largest. Received: tasks=", {"k": 2, "tasks": tasks})
-        for tasks in ([0, 2, 2], [0, 1], [0.5, 1, 2], [-1, 0, 1])
-    ),
-    (
-        choose_by_fit,
-        r"`outputs` must be finite.* 1 rows, \[7\]",
-        (spoiled(UNITS), LABELS, 2),
-    ),
-    (
-        choose_by_fit,
-        r"`labels` must be finite.* 1 rows, \[7\]",
-        (UNITS, spoiled(LABELS), 2),
-    ),
+    (choose_by_fit, SAMPLES, (UNITS, LABELS[:, 0], 2), (UNITS, LABELS[1:], 2)),
+    (choose_by_fit, SAMPLES, (UNITS[:, 0, 0], LABELS, 2), (UNITS[:0], LABELS[:0], 2)),
+    (FIT, WEIGHTS_OF, {"k": 2, "weights": np.ones(60)}),
+    (FIT, WEIGHTS_OF, {"k": 2, "weights": -np.ones((60, 3))}),
+    (FIT, WEIGHTS_OF, {"k": 2, "weights": np.full((60, 3), np.nan)}),
+    (FIT, TASKS, *({"k": 2, "tasks": t} for t in ([0, 2, 2], [0, 1], [0.5, 1, 2]))),
+    (FIT, TASKS, {"k": 2, "tasks": [-1, 0, 1]}),
+    (choose_by_fit, r"`outputs` .*finite.* 1 rows, \[7\]", (spoiled(UNITS), LABELS, 2)),
+    (choose_by_fit, r"`labels` .*finite.* 1 rows, \[7\]", (UNITS, spoiled(LABELS), 2)),
 )

@@ -83,51 +83,25 @@ def test_a_schedule_gets_a_float(cls):
 
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("kind", SETTINGS)
-def test_every_setting_is_saved(kind):
-    regularizer = kind(weight=0.1, **SETTINGS[kind])
-    config = keras.saving.serialize_keras_object(regularizer)
-    again = keras.saving.deserialize_keras_object(config)
-    assert type(again) is type(regularizer)
+@pytest.mark.parametrize("weight", [0.5, dk.Ramp(0.1, 1.0, end=9), tenfold])
+def test_every_setting_is_saved(kind, weight):
+    regularizer = kind(weight=weight, **SETTINGS[kind])
+    config = json.dumps(keras.saving.serialize_keras_object(regularizer))
+    again = keras.saving.deserialize_keras_object(json.loads(config))
+    assert type(again) is kind
     assert again.get_config() == regularizer.get_config()
     assert again.get_config().items() >= SETTINGS[kind].items()
+    if weight is tenfold:
+        assert again.weight is tenfold
 
 
 @pytest.mark.backend_independent
-@pytest.mark.parametrize(
-    "weight",
-    [0.5, dk.Ramp(0.1, 1.0, end=9), keras.optimizers.schedules.CosineDecay(0.1, 9)],
-)
-def test_config_round_trip_through_json(cls, weight):
-    regularizer = cls(weight)
-    config = keras.saving.serialize_keras_object(regularizer)
-    again = keras.saving.deserialize_keras_object(json.loads(json.dumps(config)))
-    assert type(again) is cls
-    assert again.get_config() == regularizer.get_config()
-    assert float(again(INPUTS)) == float(regularizer(INPUTS))
-
-
-@pytest.mark.backend_independent
-def test_a_registered_function_can_be_saved(cls):
-    config = keras.saving.serialize_keras_object(cls(tenfold))
-    assert keras.saving.deserialize_keras_object(config).weight is tenfold
-
-
-@pytest.mark.backend_independent
-def test_a_bare_function_cannot_be_saved(cls):
-    def ninefold(calls):
-        return 9.0 * calls
-
-    text = r"is a function that is not .* cannot be saved\. Pass a number"
-    for function in (ninefold, lambda calls: calls):
-        with pytest.raises(ValueError, match=text):
-            cls(function).get_config()
-
-
-@pytest.mark.backend_independent
-@pytest.mark.parametrize("weight", [None, "1", True, [1.0]])
-def test_what_is_no_weight_is_refused(cls, weight):
-    with pytest.raises(ValueError, match=r"must be a number, a .*LearningRateSchedule"):
-        cls(weight)
+def test_a_bare_function_cannot_be_saved_and_a_weight_is_a_number_or_schedule(cls):
+    with pytest.raises(ValueError, match=r"is not .* cannot be saved\. Pass a number"):
+        cls(lambda calls: calls).get_config()
+    for weight in (None, "1", True, [1.0]):
+        with pytest.raises(ValueError, match=r"be a number, a .*LearningRateSchedule"):
+            cls(weight)
 
 
 @pytest.mark.backend_independent
@@ -141,9 +115,13 @@ def test_get_makes_a_regularizer_of_many_things(cls):
 
 
 @pytest.mark.backend_independent
-def test_get_does_not_guess_which_regularizer_a_number_means():
+def test_what_a_regularizer_or_a_gate_has_no_meaning_for_is_refused():
     with pytest.raises(ValueError, match="`load_reg` must be a regularizer of this"):
         ScheduledRegularizer.get(0.5, "load_reg")
+    with pytest.raises(ValueError, match="`target` must be one of 'selectors', 'bits'"):
+        EntropyRegularizer(target="experts")
+    with pytest.raises(ValueError, match="z_reg"):
+        DSelectKGate(2, z_reg=0.1)
     for other in (dk.SparsityRegularizer(0.1), LoadRegularizer(0.1)):
         with pytest.raises(ValueError, match="be a regularizer of a gate's weights"):
             WeightsRegularizer.get(other, "weights_regularizer")
@@ -167,12 +145,6 @@ def test_entropy_is_summed_over_selectors_with_the_weight_of_the_release():
     regularizer = EntropyRegularizer()
     assert regularizer.get_config() == {"weight": 1e-6, "target": "selectors"}
     assert_close(float(regularizer([[0.5, 0.5]])), 1e-6 * np.log(2), rtol=1e-5)
-
-
-@pytest.mark.backend_independent
-def test_an_unknown_target_is_refused():
-    with pytest.raises(ValueError, match="`target` must be one of 'selectors', 'bits'"):
-        EntropyRegularizer(target="experts")
 
 
 def test_entropy_of_bits_is_that_of_all_codes():
@@ -325,12 +297,6 @@ def test_a_gate_adds_the_mean_of_router_z_over_examples_and_its_sum_over_gates(c
     assert type(gate).from_config(gate.get_config()).z_reg.weight == 0.3
 
 
-@pytest.mark.backend_independent
-def test_a_gate_without_logits_of_experts_has_no_router_z():
-    with pytest.raises(ValueError, match="z_reg"):
-        DSelectKGate(2, z_reg=0.1)
-
-
 # Sparsity.
 
 
@@ -383,7 +349,7 @@ BOTH = dk.SampleSimilarityRegularizer(0.7, 0.3)
 
 
 @pytest.mark.parametrize("experts", [M, 1])
-@pytest.mark.parametrize("betas", [(1.0, 0.0), (0.0, 1.0), (0.7, 0.3)])
+@pytest.mark.parametrize("betas", [(1.0, 0.0), (0.7, 0.3)])
 def test_similarity_equals_the_sums_term_by_term(betas, experts):
     p = shares(N, experts)
     found = dk.SampleSimilarityRegularizer(*betas, weight=2.0)((p, X))
@@ -432,7 +398,7 @@ def test_similarity_takes_inputs_as_constants():
     assert not by_x.any()
 
 
-@pytest.mark.parametrize("shape", [(5, 3), (5, 2, 3), (4,), (1, 3)])
+@pytest.mark.parametrize("shape", [(5, 2, 3), (4,), (1, 3)])
 @pytest.mark.parametrize("offset", [0, 1000])
 def test_distances_follow_the_formula(shape, offset):
     x = numbers(shape) + np.float32(offset)
@@ -458,23 +424,6 @@ def test_a_batch_without_pairs_has_no_penalty():
     gate = dk.SoftmaxGate(weights_regularizer=dk.SampleSimilarityRegularizer(1.0, 1.0))
     gate(ops.zeros((0, M, 2)), ops.zeros((0, DIM)), training=True)
     assert numpy(gate.losses[0]) == 0.0
-
-
-@pytest.mark.parametrize("num_gates", [None, 2])
-def test_similarity_reaches_the_gate_in_training_only(num_gates):
-    gate = dk.SoftmaxGate(num_gates=num_gates, weights_regularizer=BOTH)
-    experts = numbers((N, M, 2))
-    gate((experts, X))
-    assert gate.losses == []
-
-    def compute():
-        gate((experts, X), training=True)
-        return [gate.losses[0], gate.expert_weights(X)]
-
-    variables = gate.trainable_variables
-    (value, weights), (by_kernel,) = value_and_gradients(compute, variables)
-    assert_close(value, of_gates(weights, X), rtol=1e-4)
-    assert by_kernel.any(axis=0).all()
 
 
 @pytest.mark.parametrize("gate", [dk.SoftmaxGate, dk.baselines.AttentiveGate])
@@ -520,6 +469,8 @@ def test_examples_of_a_report_are_those_of_a_call():
 @pytest.mark.backend_independent
 def test_similarity_refuses_static_gates():
     gate = dk.SoftmaxGate(weights_regularizer=BOTH)
+    gate(numbers((N, M, 2)))
+    assert gate.losses == []
     with pytest.raises(ValueError, match=r"compares the weights of examples.*Pass"):
         gate(numbers((N, M, 2)), training=True)
 
