@@ -45,8 +45,6 @@ def model():
     ("every", "unit", "steps"),
     [
         (3, "steps", [0, 3, 6, 9, 10]),
-        (5, "steps", [0, 5, 10]),
-        (100, "steps", [0, 10]),
         (1, "epochs", [0, 5, 10]),
         (2, "epochs", [0, 10]),
     ],
@@ -153,16 +151,6 @@ def test_the_logs_have_the_mean_of_all_gates():
     assert gate_recorder._means(records) == {"binary": 0.5, "experts": 3.0}
 
 
-@pytest.mark.every_backend
-def test_per_example_gates_are_averaged_over_the_probe():
-    model, probe = make(dk.TopKGate(2), per_example=True), X[:7]
-    record = fit(model, dk.GateRecorder(probe=probe))["mmoe"]
-    weights = numpy(model.get_layer("mmoe").expert_weights(probe))
-    assert weights.shape == (7, 2, 4)
-    assert_close(record["weights"][-1], weights.mean(0), rtol=1e-5)
-    assert_equal(record["active"][-1], [2.0, 2.0])
-
-
 def test_the_probe_may_be_a_table():
     inputs = {name: keras.Input((1,), name=name) for name in "uvw"}
     encoder = keras.Model(inputs, layers.Concatenate()([*inputs.values()]))
@@ -174,21 +162,6 @@ def test_the_probe_may_be_a_table():
     record = fit(model, dk.GateRecorder(probe=frame[:7]), x=frame)["mmoe"]
     weights = numpy(model.get_layer("mmoe").expert_weights(X[:7]))
     assert_close(record["weights"][-1], weights.mean(0), rtol=1e-5)
-
-
-def test_the_probe_goes_through_the_layers_before_the_gate():
-    x, v = keras.Input((3,), name="x"), keras.Input((2,), name="v")
-    hidden = layers.Dense(5, "tanh", name="encoder")(v)
-    moe = dk.MoE(
-        dk.DenseExperts(4, [2]), dk.SoftmaxGate(), per_example=True, name="moe"
-    )
-    model = keras.Model({"x": x, "v": v}, layers.Dense(2)(moe((x, hidden))))
-    model.compile("sgd", "mse")
-    inputs = {"x": X, "v": Y}
-    history = fit(model, dk.GateRecorder(probe=inputs), x=inputs)
-    routing = model.get_layer("encoder")(Y)
-    expected = numpy(moe.gate.expert_weights(routing)).mean(axis=0)
-    assert_close(history["moe"]["weights"][-1, 0], expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("per_example", [False, True], ids=["static", "per_example"])
@@ -213,11 +186,9 @@ def test_the_gates_of_tasks_and_between_levels_are_recorded(per_example):
 
 
 class Subclassed(keras.Model):
-    def __init__(self, per_example=False):
+    def __init__(self):
         super().__init__()
-        self.mmoe = dk.MMoE(
-            dk.DenseExperts(4, [2]), dk.SoftmaxGate(), ["a", "b"], per_example
-        )
+        self.mmoe = dk.MMoE(dk.DenseExperts(4, [2]), dk.SoftmaxGate(), ["a", "b"])
         self.heads = layers.Dense(1)
 
     def call(self, inputs, training=None):
@@ -226,18 +197,15 @@ class Subclassed(keras.Model):
 
 
 @pytest.mark.every_backend
-@pytest.mark.parametrize("per_example", [False, True])
-def test_a_subclassed_model_is_recorded_once_it_is_built(per_example):
-    model = Subclassed(per_example)
+def test_a_subclassed_model_is_recorded_once_it_is_built():
+    model = Subclassed()
     model.compile("sgd", "mse")
-    # Here the probe is what the gates look at.
-    recorder = dk.GateRecorder(every=2, probe=X if per_example else None)
-    history = fit(model, recorder)
+    history = fit(model, dk.GateRecorder(every=2))
     # JAX and torch build the model before they call the recorder.
     assert history.steps.tolist() in ([2, 4, 5], [0, 2, 4, 5])
     assert history.tasks == {model.mmoe.name: ["a", "b"]}
-    weights = numpy(model.mmoe.expert_weights(X)).reshape(-1, 2, 4).mean(axis=0)
-    assert_close(history[model.mmoe.name]["weights"][-1], weights, rtol=1e-5)
+    found = history[model.mmoe.name]["weights"][-1]
+    assert_close(found, model.mmoe.expert_weights(), rtol=1e-5)
 
 
 def test_bare_gates_and_gates_for_all_tasks_are_recorded():
@@ -257,18 +225,6 @@ def test_bare_gates_and_gates_for_all_tasks_are_recorded():
 
 
 @pytest.mark.every_backend
-@pytest.mark.traced
-@pytest.mark.backends("tensorflow", "jax", reason="Keras runs torch step by step.")
-def test_counts_steps_where_several_are_run_at_once():
-    model = make()
-    model.compile("sgd", steps_per_execution=4)
-    history = fit(model, dk.GateRecorder(every=4), epochs=2)
-    assert history.steps[0] == 0
-    assert history.steps[-1] == 10
-    assert (np.diff(history.steps) > 0).all()
-
-
-@pytest.mark.every_backend
 @pytest.mark.filterwarnings("ignore:Your input ran out of data:UserWarning")
 def test_counts_steps_of_data_without_a_length():
     model, recorder, expected, end = make(), dk.GateRecorder(every=2), [], 0
@@ -285,13 +241,6 @@ def test_a_new_model_has_a_history_of_its_own():
     recorder = dk.GateRecorder(every=2)
     for _ in range(2):
         assert fit(make(), recorder).steps.tolist() == [0, 2, 4, 5]
-
-
-def test_steps_go_on_for_another_recorder(model):
-    fit(model, dk.GateRecorder())
-    start = int(numpy(model.get_layer("mmoe").gate.step))
-    history = fit(model, dk.GateRecorder(every=3))
-    assert history.steps.tolist() == [start, start + 3, start + 5]
 
 
 @pytest.mark.every_backend
