@@ -35,6 +35,8 @@ import os
 os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"
 
 # %%
+import tempfile
+
 import keras
 import matplotlib.pyplot as plt
 import numpy as np
@@ -71,8 +73,11 @@ def dselect_k(gamma=1.0):
     return DSelectKGate(K, gamma=gamma, entropy_reg=Ramp(1e-5, 1e-1, end=STEPS))
 
 
-def train(gate, data, learn_unit=False):
-    """Train all starts on one problem; the weights over training, and the losses."""
+def train(gate, data, learn_unit=False, live=None):
+    """Train all starts on one problem; the weights over training, and the losses.
+
+    `live` is a file for a GIF of the first start, which is also drawn during training.
+    """
     keras.utils.set_random_seed(0)
     starts = [Task(f"start_{start}", "binary") for start in range(STARTS)]
     model = build_multitask_model(10, starts, experts=DenseExperts(16, [4]), gate=gate)
@@ -88,12 +93,19 @@ def train(gate, data, learn_unit=False):
 
     model.compile(keras.optimizers.Adam(0.02))
     recorder = GateRecorder(every=2)
+
+    def draw():
+        weights = recorder.history["mmoe"]["weights"][:, 0]
+        true = data.info["true_experts"]
+        return plots.plot_gate_weights(recorder.history.steps, weights, highlight=true)
+
+    watch = [] if live is None else [plots.LivePlot(draw, path=live)]
     model.fit(
         data.train.x,
         np.repeat(data.train.y, STARTS, axis=1),
         epochs=EPOCHS,
         batch_size=BATCH_SIZE,
-        callbacks=[recorder],
+        callbacks=[recorder, *watch],
         verbose=0,
     )
     losses = [
@@ -111,6 +123,16 @@ problems = [
     datasets.expert_recovery(num_train=NUM_TRAIN, seed=seed) for seed in range(PROBLEMS)
 ]
 [data.info["true_experts"] for data in problems]
+
+# %% [markdown]
+# ## Watch a gate while it trains
+#
+# `plots.LivePlot` redraws a figure after each epoch. Run the next cell and look below it:
+# sixteen lines begin at the same height, and those of the four true experts, which are
+# coloured, remain. The file `gates.gif` has one frame per epoch, for slides.
+
+# %%
+_ = train(dselect_k(), problems[0], live=f"{tempfile.mkdtemp()}/gates.gif")
 
 # %% [markdown]
 # ## Train only the gate
