@@ -234,8 +234,8 @@ table(known)
 # DSelect-k finds all four true experts from every starting point of these three
 # problems. On more problems, tuned as in the paper, it does so on most but not on all,
 # and more than half of its gates are not binary at the end (see the page on
-# Figures 2, 7 and 8). Top-k finds all four from two thirds of the starting points. Most
-# of the others find three, and a few find fewer.
+# Figures 2, 7 and 8). Top-k finds all four from nearly two thirds of the starts.
+# Most of the others find three, and a few find fewer.
 #
 # The paper's figures show a Top-k gate that found one of the four experts, and a
 # DSelect-k gate that found all of them. We reproduce the second result. Top-k does

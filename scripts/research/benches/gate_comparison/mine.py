@@ -136,7 +136,10 @@ def write_answer(path, page, figure, first, others):
         others: The parts below it.
     """
     picture = f"{page.name}.png"
-    title, shown = f"# {pathlib.Path(path).name}", f"![Test errors.]({picture})"
+    title, shown = (
+        f"# {pathlib.Path(path).name}",
+        f"![Test error of each gate over that of experts chosen by fit.]({picture})",
+    )
     parts = [title, *first, shown, *others]
     figures = {picture: figure}
     return pages.write(page, *parts, figures=figures, dpi=150), "\n\n".join(parts)
