@@ -114,8 +114,11 @@ figure, axes = plt.subplots(
 largest = np.max(weights)  # One scale, and so one colour bar.
 for run, (ax, each) in enumerate(zip(axes[0], weights, strict=True)):
     plots.plot_expert_heatmap(each, title=f"run {run}", largest=largest, ax=ax)
-    if run < SEEDS - 1:
+    if run < SEEDS - 1:  # The last has the bar, and the first the legend.
         ax.collections[0].colorbar.remove()
+    if run > 0:
+        ax.get_legend().remove()
+        ax.set_ylabel("")
 plt.show()
 print(f"experts used by a task: {metrics.active_experts(weights).mean():.2f}")
 
@@ -159,11 +162,16 @@ def groups_in(jaccard, threshold):
     return groups
 
 
-def draw(jaccard, names, ax, title):
+def draw(jaccard, ax, title, groups):
+    """The index of every pair; a line after each of the groups, sizes by name."""
     image = ax.imshow(jaccard, vmin=0, vmax=1, cmap="YlGnBu")
-    size = 6 if len(names) > 16 else 8
-    ax.set_xticks(range(len(names)), names, rotation=90, fontsize=size)
-    ax.set_yticks(range(len(names)), names, fontsize=size)
+    ends = np.cumsum([*groups.values()])
+    ax.hlines(ends[:-1] - 0.5, -0.5, len(jaccard) - 0.5, color="black", linewidth=0.9)
+    ax.vlines(ends[:-1] - 0.5, -0.5, len(jaccard) - 0.5, color="black", linewidth=0.9)
+    middles = ends - np.array([*groups.values()]) / 2 - 0.5
+    ax.set_xticks(middles, groups, fontsize=9)
+    ax.set_yticks(middles, groups, fontsize=9, rotation=90, va="center")
+    ax.tick_params(length=0)
     ax.set_title(title, fontsize=10, loc="left")
     return image
 
@@ -173,10 +181,10 @@ found = groups_in(jaccard, threshold=0.25)
 by_group = np.concatenate(found)
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 4.4), layout="constrained")
-draw(jaccard, order, axes[0], "as they came")
-image = draw(
-    jaccard[np.ix_(by_group, by_group)], order[by_group], axes[1], "in the groups found"
-)
+draw(jaccard, axes[0], "as they came", {"32 tasks": 32})
+sizes = {f"group {n}, {len(each)} tasks": len(each) for n, each in enumerate(found)}
+ordered = jaccard[np.ix_(by_group, by_group)]
+image = draw(ordered, axes[1], "in the groups found", sizes)
 figure.colorbar(image, ax=axes, label="Jaccard index of their experts", shrink=0.8)
 plt.show()
 
@@ -265,7 +273,7 @@ recommenders = [recommend(8, 4, seed=seed) for seed in range(SEEDS)]
 shop_weights = [weights_of(model) for model in recommenders]
 
 figure, axes = plt.subplots(
-    1, 2, figsize=(8.4, 3.4), layout="constrained", width_ratios=(1.1, 1)
+    1, 2, figsize=(8.4, 3.0), layout="constrained", width_ratios=(1.2, 1)
 )
 plots.plot_expert_heatmap(
     shop_weights[0],
@@ -275,9 +283,8 @@ plots.plot_expert_heatmap(
     ax=axes[0],
 )
 shared = np.mean([sharing(each) for each in shop_weights], axis=0)
-image = draw(shared, shop.task_names, axes[1], "shared experts, all runs")
-axes[1].hlines(4.5, -0.5, 7.5, color="black", linewidth=0.9)
-axes[1].vlines(4.5, -0.5, 7.5, color="black", linewidth=0.9)
+sizes = {"engagement": 5, "satisfaction": 3}
+image = draw(shared, axes[1], "experts that tasks share, mean of all runs", sizes)
 figure.colorbar(image, ax=axes[1], label="Jaccard index", shrink=0.8)
 plt.show()
 

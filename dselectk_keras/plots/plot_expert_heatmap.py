@@ -25,7 +25,7 @@ def plot_expert_heatmap(
     """Heat map of expert weights, with a row per task and a column per expert.
 
     Experts that a task does not use are hatched, which distinguishes a zero from a
-    small weight.
+    small weight. Weights that are all the same have a legend in place of a colour bar.
 
     Args:
         weights: Array or tensor (tasks, n) of expert weights.
@@ -100,29 +100,44 @@ def plot_expert_heatmap(
     for spine in ax.spines.values():
         spine.set(color=style.TEXT, linewidth=0.6)
 
-    bar = figure.colorbar(mesh, ax=ax, fraction=0.05, pad=0.03, aspect=25)
-    bar.set_label("expert weight", fontsize=style.FONT)
-    bar.ax.tick_params(labelsize=style.SMALL_FONT, length=2)
-    bar.outline.set_linewidth(0.6)
-    if used.mask.any():
-        from matplotlib.patches import Patch
-
-        text = "not used (zero)"
-        key = Patch(facecolor="white", edgecolor=style.GREY, hatch="/////", label=text)
-        ax.legend(
-            handles=[key],
-            loc="lower right",
-            bbox_to_anchor=(1, 1),
-            borderaxespad=0.2,
-            frameon=False,
-            fontsize=style.SMALL_FONT,
-            handlelength=1.2,
-        )
+    values = np.unique(used.compressed().round(6))
+    keys = [("not used (zero)", "white")] * bool(used.mask.any())
+    if largest is None and len(values) == 1:
+        # A bar would have one colour, at its end.
+        keys.append((f"weight {values[0]:.2g}", mesh.cmap(1.0)))
+    else:
+        bar = figure.colorbar(mesh, ax=ax, fraction=0.05, pad=0.03, aspect=25)
+        bar.set_label("expert weight", fontsize=style.FONT)
+        bar.ax.tick_params(labelsize=style.SMALL_FONT, length=2)
+        bar.outline.set_linewidth(0.6)
+    if keys:
+        _write_keys(ax, keys)
     if title is not None:
         # Above the legend, so that a long title does not overlap it.
-        pad = 16 if used.mask.any() else 5
+        pad = 16 if keys else 5
         ax.set_title(title, fontsize=style.FONT + 1, loc="left", pad=pad)
     return figure
+
+
+def _write_keys(ax, keys):
+    """Explain colours above the axes: texts, and white hatched or another colour."""
+    from matplotlib.patches import Patch
+
+    hatched = {"edgecolor": style.GREY, "hatch": "/////"}
+    ax.legend(
+        handles=[
+            Patch(facecolor=color, label=text, **hatched if color == "white" else {})
+            for text, color in keys
+        ],
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        borderaxespad=0.2,
+        frameon=False,
+        fontsize=style.SMALL_FONT,
+        handlelength=1.2,
+        columnspacing=1.2,
+        ncols=2,
+    )
 
 
 def _color_map():

@@ -3,21 +3,21 @@
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from dselectk_keras.plots import style
 from dselectk_keras.plots.label_ends import label_ends
-from dselectk_keras.utils import check_indices, convert
+from dselectk_keras.utils import check_indices, check_type, convert
 
 _MAX_PANELS = 8
 
 
 def plot_gate_weights(
     steps: Any,
-    weights: Any,
+    weights: Any = None,
     *,
     task_names: Sequence[str] | None = None,
     highlight: Iterable[int] | None = None,
@@ -31,7 +31,8 @@ def plot_gate_weights(
     are grey. An expert has the same colour in every panel.
 
     Args:
-        steps: Array (records,), the training step of each record.
+        steps: Array (records,), the training step of each record. Or the history of a
+            `GateRecorder`, of one layer: it has the weights, names and events too.
         weights: Array (records, n) of one gate, or (records, tasks, n) for one panel
             per task, at most eight.
         task_names: One name per task, the titles of the panels. `None` is numbers.
@@ -54,6 +55,11 @@ def plot_gate_weights(
     Reference:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Figures 2 and 6 to 8.
     """
+    if weights is None:
+        layer, weights = _read_history(steps)
+        task_names = steps.tasks[layer] if task_names is None else task_names
+        events = style.list_events(events) or steps.events.get(layer, ())
+        steps = steps.steps
     steps, panels, titles = _split_panels(steps, weights, task_names)
     if ax is not None and len(panels) > 1:
         raise ValueError(
@@ -104,6 +110,19 @@ def _open_panels(ax, count):
         # The panel above the gap is now the lowest in its column.
         axes[count - 2].tick_params(labelbottom=True)
     return figure, axes[:count]
+
+
+def _read_history(history):
+    """The name and the weights of the only layer of a history."""
+    check_type("steps", history, Mapping, "a history if `weights` is left out")
+    if len(history) != 1:
+        raise ValueError(
+            "Without `weights`, the history must have one layer. Received: "
+            f"{', '.join(history) or 'none'}. Choose one of several with "
+            'plot_gate_weights(history.steps, history["name"]["weights"]).'
+        )
+    (layer,) = history
+    return layer, history[layer]["weights"]
 
 
 def _split_panels(steps, weights, task_names):

@@ -38,7 +38,15 @@ def test_cells_hold_the_weights_and_zeros_are_left_out():
 def test_the_legend_explains_zeros_only_where_there_are_any():
     (text,) = plot_expert_heatmap(WEIGHTS).axes[0].get_legend().get_texts()
     assert text.get_text() == "not used (zero)"
-    assert plot_expert_heatmap([[0.5, 0.5]]).axes[0].get_legend() is None
+    assert plot_expert_heatmap([[0.4, 0.6]]).axes[0].get_legend() is None
+
+
+def test_weights_of_one_value_have_no_colour_bar():
+    (ax,) = plot_expert_heatmap([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]]).axes
+    texts = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert texts == ["not used (zero)", "weight 0.5"]
+    assert len(plot_expert_heatmap([[0.5, 0.5]], largest=1.0).axes) == 2
+    assert len(plot_expert_heatmap([[0.5, 0.5], [0.0, 0.7]]).axes) == 2
 
 
 def test_the_first_task_is_on_top():
@@ -71,7 +79,7 @@ def test_many_tasks_are_labelled_by_group():
 
 
 def test_many_experts_have_few_numbers():
-    (ax, _) = plot_expert_heatmap(np.full((2, 32), 1 / 32)).axes
+    (ax,) = plot_expert_heatmap(np.full((2, 32), 1 / 32)).axes
     assert tick_labels(ax.xaxis) == [str(i) for i in range(0, 32, 4)]
 
 

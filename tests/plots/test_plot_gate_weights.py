@@ -9,6 +9,7 @@ import pytest
 plt = pytest.importorskip("matplotlib.pyplot")
 Text = pytest.importorskip("matplotlib.text").Text
 
+from dselectk_keras import GateHistory  # noqa: E402
 from dselectk_keras.plots import plot_gate_weights  # noqa: E402
 from dselectk_keras.plots.plot_gate_weights import _line_styles  # noqa: E402
 
@@ -215,3 +216,27 @@ def test_several_tasks_do_not_fit_given_axes():
     _, ax = plt.subplots()
     with pytest.raises(ValueError, match=r"`ax` holds one panel"):
         plot_gate_weights(STEPS, np.zeros((10, 2, 3)), ax=ax)
+
+
+def test_a_history_of_one_layer_has_all_that_is_drawn():
+    weights = np.stack([weights_to(0.7, 0.3, 0.0), weights_to(0.0, 0.4, 0.6)], axis=1)
+    history = GateHistory({"mmoe": ["left", "right"]})
+    with pytest.raises(ValueError, match=r"Received: none\. Choose one of several"):
+        plot_gate_weights(GateHistory())
+    for step, record in zip(STEPS.tolist(), weights, strict=True):
+        history.append(step, {"mmoe": {"weights": record}})
+    history.events["mmoe"].append((300, "decided"))
+    left, right = plot_gate_weights(history).axes
+    assert [ax.get_title(loc="left") for ax in (left, right)] == ["left", "right"]
+    np.testing.assert_array_equal(lines(right)[2].get_xdata(), STEPS)
+    np.testing.assert_allclose(lines(right)[2].get_ydata(), weights[:, 1, 2])
+    assert "decided" in labels(left)
+    given = plot_gate_weights(history, task_names="ab", events=[(1, "mine")]).axes[0]
+    assert given.get_title(loc="left") == "a"
+    assert "mine" in labels(given)
+    assert "decided" not in labels(given)
+    with pytest.raises(ValueError, match=r"`steps` must be a history if `weights`"):
+        plot_gate_weights(STEPS)
+    history.tasks["moe"] = ["c"]
+    with pytest.raises(ValueError, match=r"Received: mmoe, moe\. Choose one"):
+        plot_gate_weights(history)

@@ -17,7 +17,9 @@ it whose name begins with `_`; a function, or a method, gets the `Results`. `cpu
   The first row is its head, which may be a string: `"gate | loss"`.
 - In a table whose first column is `protocol`, the cells in the column `here` are filled
   with the preset `cpu` and with `paper`: "cpu: 5; paper: 100" where they differ.
-- `![caption](name)` is the picture that the experiment's `draw_name(results)` draws.
+- `![text](name "caption")` is the picture that the experiment's `draw_name(results)`
+  draws. The text says what one sees, for readers without pictures. Without a caption,
+  it is the caption too.
 
 A block that names what is `None`, or has not been run, is left out, and so is a heading
 without text.
@@ -49,6 +51,7 @@ from research.engine.results import NotRunError, Results, format_mean, how_many
 
 INCLUDE = re.compile(r"^include: (\S+)$", re.MULTILINE)
 ARGUMENT = re.compile(r"('.*?'|.+?)(?:, | minus |$)")
+PICTURE = re.compile(r'!\[(.*?)\]\((\S+)(?: "(.*)")?\)', re.DOTALL)
 CELLS = re.compile(r"(?<!\\)\|")
 SAME = "Rows in which the paper says the same are one claim: undecided if they differ."
 VERDICTS = {
@@ -60,10 +63,9 @@ VERDICTS = {
 
 
 class Picture(NamedTuple):
-    """A picture: its path beside the page, its caption, and what draws it."""
+    """A picture: its path beside the page, and what draws it."""
 
     path: str
-    caption: str
     draw: Callable[[], Any]
 
 
@@ -269,12 +271,13 @@ def _filled(block, prose, found):
         return _protocol(block, results)
     if block.startswith("|"):
         return "\n".join(_filled_row(line, prose) for line in block.split("\n"))
-    if picture := re.fullmatch(r"!\[(.*)\]\((\S+)\)", block, re.DOTALL):
-        caption, name = prose.format(picture[1]), picture[2]
+    if picture := PICTURE.fullmatch(block):
+        text, name = prose.format(picture[1]), picture[2]
+        caption = prose.format(picture[3]) if picture[3] else text
         path = f"images/{experiment.name}-{name}.png"
         draw = getattr(experiment, f"draw_{name.replace('-', '_')}")
-        found.pictures.append(Picture(path, caption, functools.partial(draw, results)))
-        return f"![{caption}]({path})\n\n*{caption}*"
+        found.pictures.append(Picture(path, functools.partial(draw, results)))
+        return f"![{text}]({path})\n\n*{caption}*"
     return _or_not_run(prose.format, block, without="").strip()
 
 

@@ -52,6 +52,8 @@ Heads of {lost_heads}.
 
 ![All {count} coins.](coins)
 
+![No coin is fair.](coins "Of {count} coins.")
+
 ## Questions
 
 | question | here |
@@ -163,6 +165,7 @@ def test_a_page_has_everything(results):
         "| lost | not run | 0 | 0.00 |",
         "| Which? | not run |\n| How many? | 7.0 |",
         "![All 3 coins.](images/coin-coins.png)\n\n*All 3 coins.*",
+        "![No coin is fair.](images/coin-coins.png)\n\n*Of 3 coins.*",
         "| Throws | 1000 | cpu: 10; paper: 1,000 | cpu: 10; paper: 1,000 |",
         "6 runs, seeds 0 to 2; 6 min in all",
         "`python scripts/reproduce.py` on 2026-01-02",

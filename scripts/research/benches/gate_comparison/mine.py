@@ -126,7 +126,7 @@ def answer(path, targets, draws, folder, epochs=30, own=None, encoding="utf-8"):
         f"# {pathlib.Path(path).name}",
         *own_gates.sentences(rows),
         first,
-        "![Test errors.](mine.png)",
+        "![Test error of each gate over that of experts chosen by fit.](mine.png)",
         *others,
         how,
     ]

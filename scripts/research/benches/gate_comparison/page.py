@@ -358,8 +358,9 @@ def draw(rows):
     ax.set(xscale="log", xlim=(low, high), ylim=(len(arms) - 0.5, -0.5))
     ax.set_yticks(range(len(arms)), arms)
     pyplot = style.import_pyplot()
-    # 1 is a tick of both.
+    # 1, which all is compared with, is a tick of both.
     near = pyplot.MaxNLocator(6, steps=[1, 2, 2.5, 5, 10])
+    near = pyplot.FixedLocator(sorted({1.0, *near.tick_values(low, high)}))
     ax.xaxis.set_major_locator(pyplot.LogLocator(2) if high > 3 * low else near)
     ax.xaxis.set_major_formatter("{x:g}")
     ax.minorticks_off()
@@ -396,37 +397,34 @@ WITH_COSTS = {
 
 
 def draw_costs(rows):
-    """Draw test error and cost, both over those of softmax, a panel per family."""
-    by_family, pyplot = families(rows), style.import_pyplot()
-    columns = min(3, len(by_family))
-    shape = -(-len(by_family) // columns), columns
-    size = {"figsize": (style.PAGE_WIDTH, 0.7 + 2.0 * shape[0])}
-    shared = {"sharex": True, "sharey": True, "squeeze": False}
-    figure, axes = pyplot.subplots(*shape, **size, **shared)
-    for ax in axes.flat[len(by_family) :]:
-        ax.set_visible(False)
-    kinds = "multiplications", "test"
-    soft = [errors(rows, "softmax", kind) for kind in kinds]
-    for ax, (family, names) in zip(axes.flat, by_family.items(), strict=False):
-        for number, (arm, label) in enumerate(WITH_COSTS.items()):
-            own = [only(errors(rows, arm, kind), names) for kind in kinds]
-            if own[0]:
-                x, y = (mean_ratio(a, b) for a, b in zip(own, soft, strict=True))
-                look = {"color": style.COLORS[number // 2], "markersize": 5}
-                ax.plot([x], [y], "os"[number % 2], label=label, **look)
-        ax.axhline(1, color=style.TEXT, linewidth=0.4)
-        ax.set(xscale="log", yscale="log")
-        for axis, ticks in (
-            (ax.xaxis, (0.25, 0.5, 1, 2)),
-            (ax.yaxis, (0.6, 0.8, 1, 1.3)),
-        ):
-            axis.set_ticks(ticks, [str(tick) for tick in ticks])
-            axis.set_tick_params(which="minor", length=0, labelbottom=False)
-            axis.set_minor_formatter("")
-        style.label(ax, "cost", "error", family.replace(", ", ",\n"))
-        ax.label_outer()
-    look = {"loc": "lower center", "ncols": 4, "frameon": False}
-    handles = axes.flat[0].get_legend_handles_labels()
-    figure.legend(*handles, fontsize=style.SMALL_FONT, **look)
-    figure.tight_layout(rect=(0, 0.5 / size["figsize"][1], 1, 1))
+    """Draw test errors over those of softmax, a row per family.
+
+    The mean cost of an arm is behind its name.
+    """
+    by_family, soft = families(rows), errors(rows, "softmax")
+    arms = [arm for arm in WITH_COSTS if arm != "softmax"]
+    size = {"figsize": (style.PAGE_WIDTH, 1.4 + 0.32 * len(by_family))}
+    figure, ax = style.import_pyplot().subplots(layout="constrained", **size)
+    for number, arm in enumerate(arms):
+        own, cost = errors(rows, arm), errors(rows, arm, "multiplications")
+        full = mean_ratio(cost, errors(rows, "softmax", "multiplications"))
+        found = [(y, only(own, names)) for y, names in enumerate(by_family.values())]
+        pairs = [(mean_ratio(each, soft), y) for y, each in found if each]
+        look = {"color": style.COLORS[number % 4], "markersize": 5, "alpha": 0.85}
+        marker, label = "os"[number // 4], f"{WITH_COSTS[arm]}: {full:.2f}"
+        ax.plot(*zip(*pairs, strict=True), marker, label=label, **look)
+    ax.axvline(1, color=style.TEXT, linewidth=0.6)
+    ax.set(xscale="log", ylim=(len(by_family) - 0.5, -0.5))
+    ax.set_yticks(range(len(by_family)), list(by_family))
+    ticks = (0.5, 0.6, 0.8, 1, 1.25, 1.5, 2)
+    low, high = ax.get_xlim()
+    ax.set_xticks([tick for tick in ticks if low < tick < high])
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.minorticks_off()
+    style.label(ax, "test error / softmax (lower is better)")
+    style.tidy_axes(ax, "both")
+    look = {"fontsize": style.SMALL_FONT, "title_fontsize": style.SMALL_FONT}
+    title = "method: its mean cost / softmax"
+    place = {"loc": "outside lower center", "ncols": 2, "frameon": False}
+    figure.legend(title=title, **place, **look)
     return figure

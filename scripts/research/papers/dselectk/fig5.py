@@ -432,46 +432,66 @@ class Fig5(Experiment):
         }
 
     def draw_tasks(self, results):
-        figure, axes = drawing.import_pyplot().subplot_mosaic(
-            [["mse", "related"], ["mse", "unrelated"]],
-            figsize=(drawing.PAGE_WIDTH, 4.2),
-            layout="constrained",
-        )
+        figure, axes = drawing.panels(3, 1, 6.4, sharex=True)
         shown = [name for name in self.compared if name in PAPER]
-        for number in WORDS:
-            ax, curves, bands = axes[number], {}, {}
+        for number, ax in zip(WORDS, axes.flat, strict=True):
+            curves, bands = {}, {}
             counts = list(self.arms_of(OURS, number))
             for method in shown:
-                arms = self.arms_of(method, number).values()
-                curves[method] = counts, [results.mean(arm, number) for arm in arms]
-                bands[method] = [results.error(arm, number) for arm in arms]
+                arms = [*self.arms_of(method, number).values()]
+                # An error is to be read with what it takes.
+                used = f": {results.mean(arms[-1], 'experts'):.0f} experts per task"
+                name = method + used * (number == "mse")
+                curves[name] = counts, [results.mean(arm, number) for arm in arms]
+                bands[name] = [results.error(arm, number) for arm in arms]
             label, log = "test MSE", ("x", "y")
             if number != "mse":
                 curves["random"] = counts, [random_jaccard(n // 4) for n in counts]
-                label, log = f"Jaccard index, {number} tasks", ("x",)
-            look: dict[str, Any] = {"x_label": "tasks", "y_label": label, "log": log}
+                label, log = f"Jaccard index,\n{number} tasks", ("x",)
+            look: dict[str, Any] = {"y_label": label, "log": log}
             dk.plots.plot_curves(curves, errors=bands, markers=True, ax=ax, **look)
-            ax.set_xticks(counts, [str(count) for count in counts])
-            ax.xaxis.minorticks_off()
             ax.tick_params(which="minor", labelsize=drawing.SMALL_FONT)
+        ticks = [*self.arms_of(OURS)]
+        ax.set_xticks(ticks, [str(count) for count in ticks])
+        ax.xaxis.minorticks_off()
+        drawing.label(ax, x="tasks")
         return figure
 
     def draw_frontier(self, results):
-        figure, [[ax]] = drawing.panels(1, 1, 3.2)
-        looks = itertools.product("o^", drawing.COLORS)
-        for method, (marker, color) in zip(self.compared, looks, strict=False):
-            trials = results.of(self.at_most(method), tuning=True)
-            runs = [run.numbers for run in trials]
-            filled = [color if run["admissible"] else "none" for run in runs]
-            x, y = ([run[n] for run in runs] for n in ("experts", "objective"))
-            look = {"s": 20, "marker": marker, "edgecolors": color}
-            ax.scatter(x, y, facecolors=filled, label=method, **look)
-        drawing.tidy_axes(ax)
-        ax.set_yscale("log")
-        drawing.label(ax, x="experts per task", y="validation MSE")
-        ax.tick_params(which="minor", labelsize=drawing.SMALL_FONT)
-        place = {"loc": "center left", "bbox_to_anchor": (1.02, 0.5)}
-        ax.legend(fontsize=drawing.SMALL_FONT, frameon=False, **place)
+        """A panel for each method, with the settings of all others in grey behind."""
+
+        def marks(runs):
+            return zip(
+                *((run["experts"], run["objective"]) for run in runs), strict=True
+            )
+
+        trials = [results.of(self.at_most(name), tuning=True) for name in self.compared]
+        found = [[run.numbers for run in each] for each in trials]
+        columns = min(3, len(found))
+        rows = math.ceil((len(found) + 1) / columns)
+        size = rows, columns, 0.5 + 1.15 * rows
+        figure, axes = drawing.panels(*size, sharex=True, sharey=True)
+        blue = drawing.COLORS[0]
+        look: dict[str, Any] = {"s": 14, "edgecolors": blue, "linewidths": 0.8}
+        for ax in axes.flat:
+            ax.scatter(*marks(itertools.chain(*found)), s=3, color=drawing.GREY)
+        for ax, name, own in zip(axes.flat, self.compared, found, strict=False):
+            full = [blue if run["admissible"] else "white" for run in own]
+            ax.scatter(*marks(own), facecolors=full, **look)
+            drawing.tidy_axes(ax)
+            ax.set_yscale("log")
+            ax.set_title(name, fontsize=drawing.SMALL_FONT, loc="left")
+            ax.tick_params(which="minor", labelsize=drawing.SMALL_FONT)
+        for ax in axes.flat[len(found) :]:
+            ax.set_axis_off()
+            ax.collections[0].remove()
+        # The last panel has the legend.
+        for color, text in ((blue, "may be taken"), ("white", "may not be taken")):
+            ax.scatter([], [], label=text, facecolors=color, **look)
+        ax.scatter([], [], color=drawing.GREY, s=3, label="another method")
+        ax.legend(fontsize=drawing.SMALL_FONT, frameon=False, loc="center")
+        figure.supxlabel("experts per task", fontsize=drawing.FONT)
+        figure.supylabel("validation MSE", fontsize=drawing.FONT)
         return figure
 
 

@@ -115,15 +115,18 @@ class Fig6(Experiment):
                 x = np.arange(len(mean)) + shift
                 ax.bar(x, mean, 0.4, color=color, label=task)
                 ax.vlines(x, low, high, color=drawing.TEXT, linewidth=0.6)
+            label = f"{SHOWN[1] - SHOWN[0]} % of the examples"
+            ax.plot([], [], color=drawing.TEXT, linewidth=0.6, label=label)
             drawing.tidy_axes(ax)
-            ax.set_xticks([])
+            ax.set_xticks(range(len(order)), [""] * len(order))
             ax.set_title(f"seed {seed}", fontsize=drawing.SMALL_FONT, loc="left")
         for ax in axes.flat[len(runs) :]:
             ax.set_visible(False)
-        figure.supxlabel("experts", fontsize=drawing.FONT)
-        figure.supylabel("weight in the gate", fontsize=drawing.FONT)
+        order = "experts, by their weight in the gate of engagement"
+        figure.supxlabel(order, fontsize=drawing.FONT)
+        figure.supylabel("mean weight in the gate", fontsize=drawing.FONT)
         handles = axes.flat[0].get_legend_handles_labels()
-        look = {"loc": "outside upper right", "ncols": 2, "frameon": False}
+        look = {"loc": "outside upper right", "ncols": 3, "frameon": False}
         figure.legend(*handles, **look, fontsize=drawing.SMALL_FONT)
         return figure
 
