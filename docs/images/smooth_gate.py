@@ -39,7 +39,8 @@ def dselect_k():
 
 def main():
     """Draw the smooth step and both gates side by side."""
-    figure, axes = plt.subplots(1, 3, figsize=(9.6, 2.7), layout="constrained")
+    # As wide as the text, so that the letters have its size.
+    figure, axes = plt.subplots(3, 1, figsize=(5.5, 6.0), layout="constrained")
     for ax in axes:
         ax.set_ylim(-0.04, 1.04)
     curves = {
@@ -50,12 +51,13 @@ def main():
     plots.plot_curves(
         {name: (LOGITS, curve) for name, curve in curves.items()},
         x_label="logit",
+        y_label="value",
         title="Smooth step and logistic function",
         ax=axes[0],
     )
     panels = {
-        "Top-k: two of three experts": (top_k(), "logit of expert 1"),
-        "DSelect-k: two selectors": (dselect_k(), "logit of one bit"),
+        "Top-k, two of three experts: weights jump": (top_k(), "logit of expert 1"),
+        "DSelect-k, two selectors: weights move": (dselect_k(), "logit of one bit"),
     }
     for ax, (title, (weights, label)) in zip(axes[1:], panels.items(), strict=True):
         plots.plot_curves(
