@@ -123,7 +123,7 @@ def _write_keys(ax, keys):
     """Explain colours above the axes: texts, and white hatched or another colour."""
     from matplotlib.patches import Patch
 
-    hatched = {"edgecolor": style.GREY, "hatch": "/////"}
+    hatched: Any = {"edgecolor": style.GREY, "hatch": "/////"}
     ax.legend(
         handles=[
             Patch(facecolor=color, label=text, **hatched if color == "white" else {})

@@ -451,7 +451,7 @@ class Fig5(Experiment):
             look: dict[str, Any] = {"y_label": label, "log": log}
             dk.plots.plot_curves(curves, errors=bands, markers=True, ax=ax, **look)
             ax.tick_params(which="minor", labelsize=drawing.SMALL_FONT)
-        ticks = [*self.arms_of(OURS)]
+        ticks, ax = [*self.arms_of(OURS)], axes.flat[-1]
         ax.set_xticks(ticks, [str(count) for count in ticks])
         ax.xaxis.minorticks_off()
         drawing.label(ax, x="tasks")
@@ -485,7 +485,7 @@ class Fig5(Experiment):
         for ax in axes.flat[len(found) :]:
             ax.set_axis_off()
             ax.collections[0].remove()
-        # The last panel has the legend.
+        ax = axes.flat[-1]  # It has the legend.
         for color, text in ((blue, "may be taken"), ("white", "may not be taken")):
             ax.scatter([], [], label=text, facecolors=color, **look)
         ax.scatter([], [], color=drawing.GREY, s=3, label="another method")
