@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import importlib.util
 import json
 import math
 import time
@@ -65,8 +66,8 @@ class Settings:
         learning_rate: That of AdamW in the first step. It falls to 0, along a cosine.
         weight_decay: That of AdamW.
         epochs: The most epochs. `None`: by the number of rows.
-        trees: The most rounds of boosted trees, which predict beside the networks. 0:
-            there are none.
+        trees: The most rounds of boosted trees, which predict beside the networks. With
+            0, or without scikit-learn, there are none.
     """
 
     units: Sequence[int] = (128, 128)
@@ -238,7 +239,8 @@ class TableModel:
                 )
             if is_better:
                 settings, best = changed, found
-        if settings.trees and self.build is None:
+        has_trees = settings.trees and importlib.util.find_spec("sklearn")
+        if has_trees and self.build is None:
             best.add_trees(self.seed, self.verbose)
         self.settings_, self.loss_ = settings, best.loss
         self.model = best.in_units_of_labels()

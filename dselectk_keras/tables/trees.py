@@ -39,6 +39,14 @@ class Trees(Configured, keras.Layer):
         kind: The kind of the target (see `Target`).
         depth: The number of decisions of a tree.
         **kwargs: `name` and the other arguments of `keras.Layer`.
+
+    Example:
+        >>> trees = Trees(["x"], (2, 1, 1), "number", depth=1)
+        >>> trees.build(None)
+        >>> _ = trees.parts["leaves"].assign([[1.0, 5.0], [2.0, 4.0]])
+        >>> print(keras.ops.convert_to_numpy(trees({"x": np.array([[-1.0], [1.0]])})))
+        [[1.5]
+         [4.5]]
     """
 
     def __init__(
