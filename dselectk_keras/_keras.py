@@ -1,4 +1,4 @@
-"""Everything private to Keras or torch that the package uses, and nothing else.
+"""Everything private to Keras, torch or scikit-learn that the package uses.
 
 Each private name is behind a function that says what it is for. `tests/test_keras.py`
 fails when Keras renames or changes one, and says where in Keras to look.
@@ -312,6 +312,11 @@ def compile_arguments(model):
     if not getattr(model, "compiled", False):
         return {}
     return model._compile_config.config
+
+
+def boosted_trees(model):
+    """The trees of each round of scikit-learn's boosted trees, and the constants."""
+    return model._predictors, model._baseline_prediction
 
 
 def is_in_backward_pass():

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras._keras import boosted_trees
 from dselectk_keras.tables.targets import Target
 from dselectk_keras.utils import Configured, optional_import
 
@@ -144,7 +145,7 @@ def fit_trees(
         else:
             own[:, seen] = model.predict_proba(x[held])
         found[held, member] = own
-        members.append((*_parts(model), seen))
+        members.append((*boosted_trees(model), seen))
     shape = len(members), max(len(trees) for trees, *_ in members), width
     parts = {
         "features": np.zeros((*shape, 2**DEPTH - 1)),
@@ -192,13 +193,8 @@ def _boost(target, x, labels, held, rounds, seed):
     others = {"X_val": x[held], "y_val": y[held]} if held.any() else {}
     model.fit(x[rows], y[rows], **others)
     if held.any():  # The first score is from before the first round.
-        del _parts(model)[0][max(1, int(np.argmax(model.validation_score_))) :]
+        del boosted_trees(model)[0][max(1, int(np.argmax(model.validation_score_))) :]
     return model
-
-
-def _parts(model):
-    """The trees of each round, and the constants, for which there is no public name."""
-    return model._predictors, model._baseline_prediction  # noqa: SLF001
 
 
 def _complete(nodes):
