@@ -125,12 +125,14 @@ def fit_trees(
 
     Returns:
         The layer; and predictions `(rows, members, outputs)`, of members for the rows
-        that they hold out. `None` if the labels that a member reads are all equal.
+        that they hold out. `None` if the labels that a member reads are all equal, or
+        if all columns have lists.
     """
     known = ~np.isnan(labels)
-    if any(len(np.unique(labels[known & ~held])) < 2 for held in held_out.T):
-        return None
     names = [name for name, each in inputs.items() if each.size == len(labels)]
+    differ = [len(np.unique(labels[known & ~held])) > 1 for held in held_out.T]
+    if not names or not all(differ):
+        return None
     x = ops.convert_to_numpy(joined(inputs, names))
     width = len(target.classes) if target.kind == "classes" else 1
     found, members = np.full((*held_out.shape, width), np.nan), []

@@ -92,10 +92,12 @@ def test_a_class_that_a_member_does_not_see_is_unlikely(table):
     np.testing.assert_allclose(predicted.sum(axis=1), 1.0, atol=1e-5)
 
 
-def test_equal_labels_have_no_trees(table):
+def test_equal_labels_and_lists_alone_have_no_trees(table):
     inputs, held_out = table
     target, labels = TARGETS["binary"], np.ones(ROWS, "float32")
     assert fit_trees(target, inputs, labels, held_out, 5, 0) is None
+    lists, labels = {"items": inputs["items"]}, labels_of("binary", inputs)
+    assert fit_trees(target, lists, labels, held_out, 5, 0) is None
 
 
 def test_the_layer_is_saved(table, tmp_path):
