@@ -280,6 +280,13 @@ def test_labels_are_equal_if_those_that_count_are(model):
     check(Y, {**weights, "color": np.zeros(BATCH)})
 
 
+def test_many_tasks_of_equal_labels_are_counted():
+    model = build_multitask_model(3, 10)
+    text = r"'task_7' \(1\) and 2 more\. They"
+    with pytest.warns(UserWarning, match=text):
+        check_labels(model, X, np.ones((BATCH, 10)), training=True)
+
+
 def test_classes_one_hot_are_equal_if_all_their_columns_are(model):
     task = Task("shape", "multiclass", 3, loss="categorical_crossentropy", metrics=())
     model = build_multitask_model(3, [task])
