@@ -20,8 +20,3 @@ def test_gates_and_architectures_have_a_paper(methods):
     rows = [row for name in ("Gates", "Architectures") for row in tables[name]]
     assert len(rows) == len(methods.GATES) + len(methods.ARCHITECTURES)
     assert all(paper and test for _, _, paper, test in rows)
-
-
-def test_a_test_that_is_not_there_is_noticed(methods):
-    with pytest.raises(FileNotFoundError, match="nowhere"):
-        methods.link("tests/nowhere.py")

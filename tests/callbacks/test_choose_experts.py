@@ -1,5 +1,6 @@
 """Experts that are chosen by fit: which, when, for which models and data."""
 
+import re
 from functools import partial
 
 import keras
@@ -464,12 +465,18 @@ def test_copies_of_replicate_choose_as_models_that_are_fitted():
     assert_close(*weights, atol=1e-5)
 
 
-def test_changes_are_events():
+def test_changes_are_printed_and_drawn_as_events(capsys):
     model = compiled(optimizer=still())
     recorder = dk.GateRecorder()
     count = (choices(model) != [[5], [2]]).sum()
-    fit(model, [dk.ChooseExperts(), recorder], labels_from(model, [5, 2]))
+    fit(model, [dk.ChooseExperts(), recorder], labels_from(model, [5, 2]), verbose=2)
     assert recorder.history.events == {"mmoe": [(0, f"{count} changed")]}
+    line = re.search("Experts were chosen .*", capsys.readouterr().out)[0]
+    name = layer_of(model).gate.name
+    assert line == (
+        "Experts were chosen 5 times. They changed last in epoch 1. The tasks use 2 of "
+        f"6 experts in {name!r}."
+    )
 
 
 def test_a_table_is_read_by_its_columns():

@@ -416,6 +416,24 @@ def test_the_decision_is_logged_printed_and_noted_in_the_history(capsys):
     assert len(recorder.history.events["mmoe"]) == 1
 
 
+@pytest.mark.parametrize("name", ["val_task_loss", "val_loss", "task_loss"])
+def test_the_loss_of_held_out_data_is_told_before_others_and_without_penalties(
+    name, capsys
+):
+    model = compiled(dk.DSelectKGate(2), keras.optimizers.SGD(0.0))
+    names = ["val_task_loss", "val_loss", "task_loss", "loss"]
+    values = {each: float(i) for i, each in enumerate(names)}
+    given = {each: values[each] for each in names[names.index(name) :]}
+    set_logs = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: logs.update(given)
+    )
+    fit(model, [set_logs, DecideGates(0.5)], verbose=2)
+    assert (
+        f"`{name}` was {values[name]:.4g} in the epoch before"
+        in capsys.readouterr().out
+    )
+
+
 def test_a_loss_is_compared_with_that_of_the_same_data(capsys):
     x, y = data()
     for by, epoch in ((0.25, 1), (0.75, 3)):
@@ -440,6 +458,21 @@ def test_the_decision_of_per_example_gates_is_told_too(capsys):
     assert recorder.history.events == {"mmoe": [(4, "decided")]}
     text = "decided in epoch 2: .* uses at most 2 experts. `task_loss` was "
     assert re.search(text, capsys.readouterr().out)
+
+
+def test_a_decision_of_many_gates_is_told_in_short(capsys):
+    keras.utils.set_random_seed(0)
+    model = dk.build_multitask_model(4, 6, gate=dk.DSelectKGate(1), experts=5)
+    model.compile("adam")
+    x, y = data()
+    fits = {"epochs": 2, "callbacks": [DecideGates()], "batch_size": 32}
+    model.fit(x, np.tile(y, 2), verbose=0, **fits)
+    assert not capsys.readouterr().out
+    gate = gate_of(model)
+    gate.choices.assign(-np.ones((6, 1)))
+    model.fit(x, np.tile(y, 2), verbose=2, **fits)
+    used = np.unique(gate.chosen_experts().choices).size
+    assert f" of its weight, on {used} of 5 experts. `" in capsys.readouterr().out
 
 
 def fit_endless():

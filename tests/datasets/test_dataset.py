@@ -1,10 +1,8 @@
 """A data set holds together or says what does not fit."""
 
-import dataclasses
 import pickle
 
 import numpy as np
-import pytest
 from helpers import refusals
 
 from dselectk_keras.datasets import Dataset, Split
@@ -23,11 +21,6 @@ def dataset(**changes):
         "task_kinds": ("regression", "binary"),
     }
     return Dataset(**{**values, **changes})
-
-
-def test_a_dataset_cannot_be_changed():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        dataset().groups = (0, 1)
 
 
 def test_groups_and_info_are_empty_by_default_and_survive_pickling():

@@ -108,15 +108,6 @@ def test_noise_of_different_tasks_groups_and_splits_is_independent():
     assert np.abs(correlations).max() < 0.25
 
 
-def test_tasks_of_a_group_are_more_alike_than_others():
-    data = synthetic_moe(64, num_train=2_000, num_validation=1, num_test=1)
-    groups = np.array(data.groups)
-    same = groups[:, None] == groups[None, :]
-    other_task = ~np.eye(64, dtype=bool)
-    alike = np.abs(np.corrcoef(data.train.y.T))
-    assert alike[same & other_task].mean() > 2 * alike[~same].mean()
-
-
 test_settings_that_cannot_be_are_refused = refusals(
     *(
         (lambda n=n: synthetic_moe(n), "one of 16, 32, 64, 128. Received")

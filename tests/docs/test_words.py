@@ -51,12 +51,3 @@ def private(text, allowed=None):
 @pytest.mark.parametrize("path", sorted(PAGES), ids=lambda path: path.stem)
 def test_a_guide_has_no_private_words(path):
     assert not private(prose(path), ALLOWED.get(path.name))
-
-
-def test_private_words_are_found_across_lines():
-    assert private("As in the\nrelease, Top-k, dense first, has W4-static.") == [
-        "the release",
-        "dense first",
-        "W4-static",
-    ]
-    assert not private("A warm start of two; the recipes were released.")

@@ -54,8 +54,8 @@ def test_every_architecture_trains_and_reloads(architecture, tmp_path):
     assert_equal(loaded(X), model(X))
 
 
-# JAX compiles each of them above, and torch has no graph.
 @pytest.mark.traced
+@pytest.mark.backends("tensorflow", reason="JAX compiles each above, torch none.")
 def test_all_architectures_train_in_one_graph():
     # One graph takes less time to trace and compile than ten.
     inputs, outputs = keras.Input((3,)), []

@@ -64,13 +64,12 @@ def test_a_task_that_learns_slowly_may_have_a_larger_gradient(alpha, sign):
 
 
 @pytest.mark.traced
-@pytest.mark.parametrize("architecture", ["mmoe", "ple", "l2_constrained"])
-def test_gradients_of_tasks_with_other_scales_become_similar(architecture):
+def test_gradients_of_tasks_with_other_scales_become_similar():
     x = numbers((64, 3))
     y = numbers((64, 2), seed=1) * np.array([1.0, 20.0], "float32")
     keras.utils.set_random_seed(0)
     tasks = [dk.Task(name, tower=(2,)) for name in "ab"]
-    parts = 3, tasks, architecture, 3, "softmax", False, True
+    parts = 3, tasks, "l2_constrained", 3, "softmax", False, True
     model = dk.build_multitask_model(*parts, task_weighting=dk.GradNorm(0.0))
     model.compile(keras.optimizers.Adam(0.05))
     model.fit(x, y, batch_size=64, epochs=80, verbose=0)
