@@ -287,6 +287,13 @@ def test_no_class_overrides_a_private_name_of_keras_but_those_listed():
             assert taken <= {*_keras.OVERRIDDEN}, (each, taken)
 
 
+@pytest.mark.backend_independent
+def test_no_module_silences_the_lint_rule_about_private_names():
+    for top in (PACKAGE, SCRIPTS):
+        for file in top.rglob("*.py"):
+            assert "SLF001" not in file.read_text(), f"{file}: see _keras.py"
+
+
 def test_a_functional_model_trains_a_layer_that_is_its_attribute_once():
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model = keras.Model(model.inputs, model.outputs)

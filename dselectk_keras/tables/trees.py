@@ -13,6 +13,7 @@ from dselectk_keras.utils import Configured, optional_import
 
 DEPTH, LEAVES, FEWEST_ROWS = 6, 16, 10
 RATE, PATIENCE = 0.1, 30
+MOST_TREES = 3_000  # Of a member: a round has one tree for each class.
 # Trees read a number that is missing as this one.
 MISSING = -1e30
 # The probability of a class that the rows to train on do not have.
@@ -120,7 +121,7 @@ def fit_trees(
             NaN.
         held_out: Which rows each member holds out, `(rows, members)`. Their loss says
             how many rounds a member has.
-        rounds: The most rounds.
+        rounds: The most rounds; fewer of more than ten classes.
         seed: The seed of the columns that a split may read.
 
     Returns:
@@ -136,6 +137,7 @@ def fit_trees(
     x = ops.convert_to_numpy(joined(inputs, names))
     width = len(target.classes) if target.kind == "classes" else 1
     found, members = np.full((*held_out.shape, width), np.nan), []
+    rounds = min(rounds, MOST_TREES // width)
     for member, held in enumerate(held_out.T):
         model = _boost(target, x, labels, held, rounds, seed + member)
         seen = getattr(model, "classes_", np.zeros(1, int))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from dselectk_keras.tables import trees
 from dselectk_keras.tables.scores import fit_share
 from dselectk_keras.tables.targets import Target
 from dselectk_keras.tables.trees import LEAST, MISSING, Trees, fit_trees
@@ -90,6 +91,15 @@ def test_a_class_that_a_member_does_not_see_is_unlikely(table):
     assert found[held_out[:, 0], 0, 2] == pytest.approx(LEAST, rel=0.1)
     predicted = ops.convert_to_numpy(layer(inputs))
     np.testing.assert_allclose(predicted.sum(axis=1), 1.0, atol=1e-5)
+
+
+def test_many_classes_have_fewer_rounds(table, monkeypatch):
+    inputs, held_out = table
+    monkeypatch.setattr(trees, "MOST_TREES", 7)
+    for kind, rounds in (("number", 4), ("classes", 2)):
+        labels = labels_of(kind, inputs)
+        layer, _ = fit_trees(TARGETS[kind], inputs, labels, held_out, 4, 0)
+        assert layer.shape[1] == rounds
 
 
 def test_equal_labels_and_lists_alone_have_no_trees(table):
