@@ -389,7 +389,7 @@ def test_labels_stay_by_name_where_one_array_would_not_hold_them(dtype, shapes_s
         shapes_seen.clear()
 
 
-def test_labels_and_predictions_have_any_form(model):
+def test_labels_have_any_form(model):
     columns = np.stack([MISSING[task.name] for task in KINDS], axis=1)
     expected = report(model, X, MISSING)
     batches = [Batches((X, y), 2, 0) for y in (columns, MISSING)]
@@ -397,14 +397,6 @@ def test_labels_and_predictions_have_any_form(model):
         found = model.evaluate(*data, batch_size=2, verbose=0, return_dict=True)
         del found["loss"]  # Of the batches.
         assert found == pytest.approx({k: expected[k] for k in found}, nan_ok=True)
-    # Tasks of one width can be one output.
-    stacked = dk.build_multitask_model(3, KINDS[:3], stacked=True)
-    stacked.compile("sgd")
-    p = stacked.predict(X, verbose=0)
-    assert p.shape == (BATCH, 3)
-    wanted = loss_by_hand("binary", Y["like"], p[:, 2:]).mean()
-    found = report(stacked, X, columns[:, :3])["like_loss"]
-    assert found == pytest.approx(wanted, rel=1e-5)
 
 
 class ByName(keras.utils.PyDataset):
@@ -574,14 +566,6 @@ def of_outputs(sizes, tasks):
     inputs = keras.Input((3,))
     outputs = keras.tree.map_structure(lambda n: layers.Dense(n)(inputs), sizes)
     return lambda: dk.MultitaskModel(inputs, outputs, tasks=tasks)
-
-
-@pytest.mark.backend_independent
-def test_tasks_may_be_a_number_or_names_as_for_the_builder():
-    for sizes, tasks in (({"a": 1, "b": 1}, ["a", "b"]), (2, 2), (2, ["a", "b"])):
-        model = of_outputs(sizes, tasks)()
-        assert model.tasks == dk.build_multitask_model(3, tasks).tasks
-    assert [task.name for task in of_outputs(2, 2)().tasks] == ["task_0", "task_1"]
 
 
 def with_loss():
