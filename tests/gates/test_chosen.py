@@ -136,7 +136,8 @@ def test_dselect_k_says_how_far_it_is_from_a_decision():
 
 def test_other_gates_say_what_they_keep():
     cold = dk.baselines.SoftmaxSelectorGate(2, temperature=1e-16, num_gates=3)
-    for gate in (dk.TopKGate(2, num_gates=3), cold):
+    sigmoid = dk.TopKGate(3, scores="sigmoid", num_gates=3)
+    for gate in (dk.TopKGate(2, num_gates=3), sigmoid, cold):
         assert_selects_what_it_weighs(spread(built(gate)))
 
 
