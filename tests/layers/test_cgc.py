@@ -38,19 +38,6 @@ def test_the_experts_of_tasks_are_penalized_as_the_shared_ones():
         assert_close(layer.losses, wanted, rtol=1e-5)
 
 
-def test_padding_has_no_part_in_the_statistics_of_any_expert():
-    bank = Experts(layers.BatchNormalization(momentum=0.0), 2, shared_input=False)
-    layer = CGC(bank, SoftmaxGate(), 2, per_example="by_gate")
-    mask = np.array([True, True, False, True])
-    x = np.where(mask[:, None, None], numbers((4, 3, 5)), 9.0).astype("float32")
-    layer(x, mask=mask, training=True)
-    # The shared experts see the last input, and that of each task its own.
-    for expert, place in zip(
-        [*layer.experts.experts, *layer.task_experts.experts], [2, 2, 0, 1], strict=True
-    ):
-        assert_close(expert.moving_mean, x[mask, place].mean(0), rtol=1e-4, atol=1e-5)
-
-
 def filled(layer, inputs):
     """The layer with gates that are far from uniform."""
     layer(inputs)

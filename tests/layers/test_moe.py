@@ -75,6 +75,7 @@ def test_mixes_what_experts_of_any_rank_give_and_routes_by_what_is_pooled(per_ex
     assert_close(moe(x), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.traced
 def test_the_routing_network_trains_with_its_state_and_reloads(tmp_path):
     network = keras.Sequential(
         [layers.Dense(4, "tanh"), layers.BatchNormalization(), layers.Dropout(0.2)]
@@ -116,16 +117,6 @@ def test_training_is_passed_on_to_the_experts_of_a_list():
     x = np.ones((4, 50), "float32")
     assert_close(moe(x), 1.0, rtol=1e-6)
     assert (numpy(moe(x, training=True)) == 0).mean() > 0.5
-
-
-@pytest.mark.traced
-def test_works_inside_a_functional_model_with_routing_inputs_of_its_own():
-    x, v = keras.Input((3,)), keras.Input((5,))
-    moe = dk.MoE(dk.DenseExperts(4, [2]), dk.TopKGate(2), per_example=True)
-    model = keras.Model([x, v], layers.Dense(1)(moe((layers.Dense(3)(x), v))))
-    model.compile("sgd", "mse")
-    y = np.ones((2, 1))
-    assert all(changed(moe.trainable_variables, lambda: model.fit([X, V], y)))
 
 
 @pytest.mark.traced
