@@ -126,14 +126,13 @@ def test_slack_gives_every_logit_a_gradient(name):
         assert (found != 0).all() == learns
 
 
-@pytest.mark.parametrize("case", all_cases(), ids=lambda case: case.name)
-def test_gates_without_logits_or_selectors_say_that_they_cannot(case):
-    gate = case.make()
-    if isinstance(gate, (LogitGate, SelectorGate)):
-        pytest.skip("This gate can.")
-    gate.num_experts, gate.built = N, True
-    with pytest.raises(ValueError, match=r"cannot be set to given weights\. Use a"):
-        gate.assign_expert_weights(DENSE[0])
+def test_gates_without_logits_or_selectors_say_that_they_cannot():
+    for case in all_cases():
+        if isinstance(gate := case.make(), (LogitGate, SelectorGate)):
+            continue
+        gate.num_experts, gate.built = N, True
+        with pytest.raises(ValueError, match="cannot be set to given weights"):
+            gate.assign_expert_weights(DENSE[0])
 
 
 class PlainGate(Gate):

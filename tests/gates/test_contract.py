@@ -48,14 +48,6 @@ def cases_that_look(at=(None, "x", "ids", "hidden")):
     return pytest.mark.parametrize(("case", "look"), found)
 
 
-def test_a_gate_without_cases_is_an_error(monkeypatch):
-    module = "dselectk_keras.gates.logits"  # Its tests have no cases.
-    monkeypatch.setitem(GATES, "new", type("NewGate", (), {"__module__": module}))
-    message = r"gate 'new' has no CASES in tests/gates/test_logits\.py"
-    with pytest.raises(AssertionError, match=message):
-        all_cases()
-
-
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 every_case_and_look = cases_that_look()
 # What depends on how a gate uses Keras, and not on how a backend computes it.
@@ -158,15 +150,6 @@ def test_a_graph_never_has_the_tuple():
     again.set_weights(model.get_weights())
     inputs = [numbers((BATCH, DIM)), experts_of()]
     assert_equal(again(inputs), model(inputs))
-
-
-@once
-@cases_that_look(at=["x"])
-def test_a_list_of_experts_and_routing_inputs_is_an_error(case, look):
-    gate = build(case.make(), look, num_experts=2)
-    for width in (UNITS, DIM):
-        with pytest.raises(ValueError, match="pass routing inputs"):
-            gate([numbers((BATCH, UNITS)), numbers((BATCH, width))])
 
 
 # Gradients.
@@ -292,18 +275,6 @@ def test_penalties_come_in_order_and_in_training_only(case, look):
         gate(experts, **inputs, training=True)
         assert [value.shape for value in gate.losses] == [()] * len(case.penalties)
         assert int(gate.step) == step
-
-
-@once
-@every_case_and_look
-def test_the_report_has_the_penalties_of_the_present_step(case, look):
-    gate = case.make()
-    if getattr(gate, "noise", False):
-        return  # Without noise, the penalties are others.
-    for _ in range(2):
-        gate(experts_of(), **seen(look), training=True)
-        wanted = gate.report(router_inputs(**seen(look)))["penalties"].values()
-        assert_equal(gate.losses, wanted)
 
 
 @pytest.mark.parametrize("look", [None, "x"], ids=["static", "x"])
@@ -616,17 +587,10 @@ def saved_models(tmp_path_factory):
 def test_models_reload_to_the_bit_and_saved_weights_carry_the_step(
     saved_models, tmp_path
 ):
-    for model, path, x, wanted in saved_models:
+    for _, path, x, wanted in saved_models:
         again = keras.saving.load_model(path)
         assert_equal(again(x), wanted)
-        pairs = list(zip(gates_of(model), gates_of(again), strict=True))
-        static = not pairs[0][0].per_example
-        assert len(pairs) == sum(
-            (look is None) == static for case in CASES for look in case.looks
-        )
-        for gate, other in pairs:
-            assert int(gate.step) == int(other.step) == 5
-            assert other.get_config() == gate.get_config()
+        assert {int(gate.step) for gate in gates_of(again)} == {5}
     model, _, x, wanted = saved_models[1]
     model.save_weights(tmp_path / "model.weights.h5")
     again = all_gates(per_example=True)
@@ -678,11 +642,7 @@ def test_a_gate_without_weights_says_so(case):
 def test_a_gate_stays_static_or_per_example(case, look):
     gate, features = build(case.make(), look), numbers((BATCH, DIM))
     rows = [
-        (
-            gate,
-            (experts_of(),),
-            r"per-example: pass routing inputs, gate\(experts, rout",
-        ),
+        (gate, (experts_of(),), r"pass routing inputs, gate\(experts, rout"),
         (gate.expert_weights, (), "built per-example"),
     ]
     if None in case.looks:
