@@ -182,38 +182,6 @@ def test_merged_copies_are_one_expert_for_each_example(name):
         assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():
-    bank, x = Experts(sequential(), 3), numbers((4, 3))
-    bank(x)
-    weights = keras.Variable(shares(4, 3))
-
-    def compute():
-        return [ops.sum(bank.call_merged(x, weights.value, True) ** 2)]
-
-    _, gradients = helpers.value_and_gradients(
-        compute, [*bank.trainable_variables, weights]
-    )
-    assert len(gradients) == 13
-    assert all(found.any() for found in gradients)
-
-
-@pytest.mark.parametrize("moment", ["before it is built", "after"])
-@pytest.mark.parametrize("per_example", [False, True])
-def test_frozen_experts_are_merged_as_others(per_example, moment):
-    x = numbers((4, 3))
-    weights = ops.convert_to_tensor(shares(4, 3) if per_example else shares(3))
-    bank = Experts(keras.Sequential([layers.Dense(5, "tanh"), layers.Dense(2)]), 3)
-    if moment == "before it is built":
-        bank.trainable = False
-    bank(x)
-    bank.trainable = False
-    bank.check_mergeable()
-    found = numpy(bank.call_merged(x, weights, per_example))
-    assert len(bank.parameters()) == 4
-    bank.trainable = True
-    assert_close(found, bank.call_merged(x, weights, per_example))
-
-
 def test_partly_frozen_experts_are_merged_with_their_frozen_parts():
     template = keras.Sequential([layers.Dense(5, "tanh"), layers.Dense(2)])
     template.layers[0].trainable = False

@@ -13,7 +13,6 @@ import dselectk_keras as dk
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.selector_gate import SelectorGate
-from dselectk_keras.ops import keep_largest
 
 pytestmark = pytest.mark.backend_independent
 
@@ -63,14 +62,6 @@ def test_a_gate_has_the_weights_that_it_is_given(name, per_example):
             wanted = np.broadcast_to(given, found.shape)
             assert_close(found, wanted, atol=1e-6)
             assert_equal(found > 0, wanted > 0)
-
-
-@pytest.mark.parametrize("make", SPARSE_WEIGHTS.values(), ids=SPARSE_WEIGHTS)
-def test_a_sparse_gate_starts_from_a_dense_one(make):
-    dense, sparse = started(ANY_WEIGHTS["softmax"]), started(make)
-    kept = keep_largest(dense.expert_weights(), 2)
-    sparse.assign_expert_weights(kept)
-    assert_close(sparse.expert_weights(), kept, atol=1e-6)
 
 
 def test_top_k_keeps_the_largest_of_dense_weights_itself():

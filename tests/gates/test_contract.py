@@ -611,7 +611,6 @@ def test_a_reloaded_model_trains_on(saved_models):
 # Dtype policies.
 
 
-@pytest.mark.traced
 @pytest.mark.parametrize("per_example", [False, True])
 def test_all_gates_train_in_half_precision(per_example):
     # Mixed and pure, float16 and bfloat16.

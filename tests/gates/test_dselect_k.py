@@ -112,13 +112,6 @@ def test_one_initializer_gives_every_variable_numbers_of_its_own():
     assert not np.allclose(*(numpy(gate.trainable_weights[1]) for gate in gates))
 
 
-def test_one_selector_has_no_choice_to_weigh():
-    gate = built(4, num_nonzeros=1)
-    assert_equal(gate.expert_weights(), numpy(gate.selector_outputs())[0])
-    _, by_w = weight_gradients(gate, lambda: ops.sum(train_call(gate) ** 2))
-    assert_equal(by_w, 0)
-
-
 @pytest.mark.parametrize("per_example", [False, True])
 def test_one_expert_gets_all(per_example):
     gate = built(1, num_nonzeros=2, per_example=per_example)
@@ -160,9 +153,7 @@ def test_huge_logits_give_finite_values_and_gradients(size):
 
 
 test_settings_that_cannot_be_are_refused = refusals(
-    (dk.DSelectKGate, r"`gamma` must be positive.*gamma=0\.0", {"gamma": 0.0}),
-    (dk.DSelectKGate, r"`gamma` must be positive.*gamma=-1\.0", {"gamma": -1.0}),
-    (dk.DSelectKGate, "`gamma` must be a finite.*gamma=inf", {"gamma": float("inf")}),
+    (dk.DSelectKGate, "`gamma` must be positive", {"gamma": 0.0}, {"gamma": -1.0}),
     (dk.DSelectKGate, "`gamma` must be a finite.*gamma=nan", {"gamma": float("nan")}),
     (dk.DSelectKGate, "`num_nonzeros` must be a positive", 0, -1, 1.5, True, "2"),
     (dk.DSelectKGate, "`num_nonzeros` must be at most 65,536", 2**16 + 1),

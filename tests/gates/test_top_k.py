@@ -97,19 +97,6 @@ def test_weights_by_hand(logits, settings, wanted):
     assert_close(found, wanted, rtol=1e-5)
 
 
-def test_noise_is_there_in_training_only():
-    gate = top_k(2, features=DIM, noise=True, seed=0)
-    quiet = top_k(2, features=DIM)
-    gate.set_weights([numbers(w.shape) for w in gate.trainable_weights])
-    quiet.set_weights(gate.get_weights()[:1])
-    inputs = (numbers((BATCH, N, 3)), numbers((BATCH, DIM)))
-    wanted = numpy(quiet(inputs))
-    assert_equal(gate(inputs, training=False), wanted)
-    noisy = [numpy(gate(inputs, training=True)) for _ in range(2)]
-    assert not np.allclose(noisy[0], wanted)
-    assert not np.allclose(noisy[0], noisy[1])
-
-
 def test_the_noise_starts_at_softplus_of_zero():
     gate = top_k(N, features=DIM, noise=True, kernel_initializer="zeros", seed=0)
     weights = gate.route(numbers((5000, DIM)), training=True).weights

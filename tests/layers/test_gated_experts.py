@@ -20,7 +20,6 @@ from dselectk_keras import (
     SmearExperts,
     SoftmaxGate,
     TopKGate,
-    plots,
 )
 from dselectk_keras._keras import mask_of
 from dselectk_keras.baselines import AttentiveGate, AttentiveMoE
@@ -191,12 +190,6 @@ def test_a_model_that_is_rematerialized_with_its_gates_cannot_be_trained():
     model.compile("sgd", "mse")
     with pytest.raises(RuntimeError, match=r"again in the backward .* outside of the"):
         model.fit(x, y, verbose=0)
-
-
-def test_the_weights_that_a_layer_tells_can_be_drawn():
-    layer = MMoE(DenseExperts(4, [2]), SoftmaxGate(), 3)
-    layer(numbers((2, 5)))
-    assert plots.plot_expert_heatmap(layer.expert_weights()).axes
 
 
 class Cell(keras.layers.Layer):

@@ -207,14 +207,7 @@ def test_padding_has_no_part_in_the_statistics_of_experts_with_own_inputs(
         assert_has_statistics_of(x[:, :, place][MASK], expert)
 
 
-def test_a_given_mask_reaches_the_experts_and_choices_are_made_once_per_sequence():
-    moe = dk.MoE(dk.DenseExperts(N, [3]), dk.SoftmaxGate(), per_example=True)
-    v = numbers((BATCH, 2), seed=4)
-    y = numpy(moe(X, v, mask=MASK))
-    weights, experts = numpy(moe.expert_weights(X, v)), numpy(moe.experts(X))
-    assert weights.shape == (BATCH, N)
-    expected = np.einsum("bn,bnlh->blh", weights, experts)
-    assert_close(y[MASK], expected[MASK], rtol=1e-4, atol=1e-6)
+def test_a_given_mask_reaches_the_experts_and_the_routing_network():
     bank = dk.Experts([layers.GlobalAveragePooling1D(), layers.GRU(DIM)])
     pool = layers.GlobalAveragePooling1D()
     moe = dk.MoE(bank, dk.SoftmaxGate(), per_example=True, routing_network=pool)
