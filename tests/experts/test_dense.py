@@ -89,6 +89,8 @@ def test_shapes_are_found_without_tracing_and_for_any_length(monkeypatch):
     assert bank(keras.KerasTensor((None, 5))).shape == (None, 3, 2)
     with pytest.raises(ValueError, match="have value 5"):
         bank(keras.KerasTensor((None, 4)))
+    own_inputs = DenseExperts(3, [4, 2], shared_input=False)
+    assert own_inputs(keras.KerasTensor((None, 3, 5, 6))).shape == (None, 3, 5, 2)
     model = helpers.model_of(DenseExperts(2, [4, 5]), None, 3)
     assert model.output_shape == (None, 2, None, 5)
     assert model.predict(numbers((3, 6, 3)), verbose=0).shape == (3, 2, 6, 5)
