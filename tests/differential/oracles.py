@@ -14,7 +14,6 @@ from differential.cases import (
     ARCHITECTURES,
     DECIDE,
     DIM,
-    DRAWING,
     LENGTH,
     NUM_GATES,
     Case,
@@ -525,25 +524,6 @@ def run_case(case):
         globals()[case.oracle](case)
 
 
-# Features that differ between backends, such as random numbers.
-UNEQUAL = (*DRAWING, "LatentSkills", "use_ema")
-
-
-def values(case, expected=None):
-    """The predictions of a model, and its weights after two steps; compared if given.
-
-    Nothing of a case that draws numbers, or has no equal on JAX.
-    """
-    if any(name in case.gate + case.bank + case.optimizer for name in UNEQUAL):
-        return []
-    with dtype_policy(case.dtype):
-        model = build(case)
-        found = [*predicted(model, case), *step(model, case, 2)]
-    if expected is not None:
-        same(found, expected, case)
-    return found
-
-
 def as_lines(case):
     """Python that runs a case again, from the folder `tests`."""
     fields = [
@@ -556,4 +536,4 @@ def as_lines(case):
     return "\n".join([*lines, *(f"    {field}," for field in fields), "))"])
 
 
-__all__ = ["Case", "Refused", "as_lines", "run_case", "values"]
+__all__ = ["Case", "Refused", "as_lines", "run_case"]
