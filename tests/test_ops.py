@@ -479,12 +479,13 @@ def test_the_mixture_has_the_dtype_of_the_experts_and_float64_is_not_rounded(
 ):
     if (keras.backend.backend(), dtype) == ("jax", "float64"):
         pytest.skip("JAX has no float64 by default.")
-    weights = np.full((*[BATCH] * per_example, N), 1 / N)
-    weights = ops.convert_to_tensor(weights, "float32" if dtype == "float16" else dtype)
     experts = ops.convert_to_tensor(np.full((BATCH, N, 2), 1 / 3), dtype)
-    found = mix(experts, weights, per_example)
-    assert dtype_of(found) == dtype
-    assert_close(found, 1 / 3, rtol=3 * np.finfo(dtype).eps)
+    for gates in ((), (4,)):
+        weights = np.full((*[BATCH] * per_example, *gates, N), 1 / N)
+        weights = ops.cast(weights, "float32" if dtype == "float16" else dtype)
+        found = mix(experts, weights, per_example)
+        assert dtype_of(found) == dtype
+        assert_close(found, 1 / 3, rtol=3 * np.finfo(dtype).eps)
 
 
 def test_trailing_axes_of_unknown_length():

@@ -226,46 +226,33 @@ def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task()
     assert model.get_layer("attentive").gate.num_gates == 2
 
 
-def without_hidden_outputs(make, *arguments):
-    make(BANKS["dense"](), dk.baselines.AttentiveGate(UNITS), *arguments)(X)
+def of_units(make, *arguments, **settings):
+    return make(*arguments, dk.baselines.AttentiveGate(UNITS), **settings)
 
 
 test_what_cannot_be_is_refused = refusals(
     (
-        lambda bank: dk.baselines.AttentiveMoE(
-            bank, dk.baselines.AttentiveGate(UNITS), True
-        )(X),
+        lambda bank: of_units(dk.baselines.AttentiveMoE, bank, per_example=True)(X),
         r"name=flat.*Use `DenseExperts` of two",
         dk.DenseExperts(N, [2], name="flat"),
         dk.Experts(layers.Dense(2), N, name="flat"),
         dk.DenseExperts(N, [3, 2], activity_regularizer="l2", name="flat"),
     ),
     (
-        without_hidden_outputs,
+        lambda make: of_units(make, BANKS["dense"]())(X),
         r"`AttentiveMoE`.*for hidden: None",
-        (dk.MoE, True),
-        (dk.MMoE, 2, True),
-        (dk.SmearExperts,),
-        (partial(dk.CGC, per_example=True), 2),
+        partial(dk.MoE, per_example=True),
+        partial(dk.CGC, per_example=True, tasks=2),
+        dk.SmearExperts,
     ),
     (
-        dk.baselines.AttentiveMoE,
+        lambda: of_units(dk.baselines.AttentiveMoE, BANKS["dense"]()),
         r"cannot be static.*Set per_example=True",
-        (BANKS["dense"](), dk.baselines.AttentiveGate(UNITS)),
-    ),
-    (
-        lambda: dk.baselines.AttentiveGate(UNITS)(EXPERTS, hidden=H),
-        r"is per-example.*Received: no routing",
     ),
     (
         lambda hidden: attentive()(EXPERTS, X, hidden=hidden),
         r"must have the shape \(batch, 3, \.\.\.\)",
         *(numbers((BATCH, HIDDEN)), numbers((BATCH, N + 1, HIDDEN))),
-    ),
-    (
-        dk.baselines.AttentiveGate(UNITS),
-        r"hidden=hidden\).*Received for hidden: None",
-        (EXPERTS, X),
     ),
     (attentive().expert_weights, r"`hidden` must have .*Received: None", X),
     (dk.baselines.AttentiveGate, "`units` must be a positive integer", 0),
