@@ -440,9 +440,7 @@ PAGES = {
     "docs/decoder.md": {"decoder": decoder},
     "docs/scaling.md": {"plan": example_plans},
     "docs/serving.md": {"latency": latency},
-    "docs/compared.md": {
-        name: functools.partial(study, name) for name in ("ranking", "libraries")
-    },
+    "docs/compared.md": {"ranking": functools.partial(study, "ranking")},
     "docs/tables.md": {"tables": functools.partial(study, "tables")},
     "docs/results/tables.md": {"each_table": each_table},
     "docs/choosing.md": {
