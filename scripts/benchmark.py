@@ -113,11 +113,11 @@ def run_here(options, given):
     (name,) = names
     if kind == "workloads":
         work = WORKLOADS[name]
-        found, chosen = {"title": work.title}, work.forms
+        chosen, found = work.forms, {"title": work.title}
         if options.forms:
             chosen = [form for form in chosen if form in ("bank", *options.forms)]
         else:
-            found["differences"] = check_forms(work)
+            found |= {"differences": check_forms(work)}
         makers = {form: functools.partial(work.model, form) for form in chosen}
         found |= measure(work, makers, ROUNDS, progress)
     elif kind == "labels":
