@@ -18,9 +18,9 @@ import sys
 
 from common.command_line import COMPILE_FAST, check_names, make_parser
 
-BACKENDS = ("tensorflow", "jax", "torch")
+BACKENDS = "tensorflow", "jax", "torch"
 ROUNDS = 5  # How often each form has its turn.
-MANY_LABELS = ("W2",)  # Workloads whose labels by name are timed too.
+MANY_LABELS = "W2"  # Its labels by name are timed too.
 
 
 def main(arguments=None):
@@ -29,7 +29,8 @@ def main(arguments=None):
     options = parse(given)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if options.part:
-        return run_here(options, given[: given.index("--part")])
+        run_here(options, given[: given.index("--part")])
+        return
     if options.quick:
         os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)
     os.environ["KERAS_BACKEND"] = options.backends[0]
@@ -52,7 +53,6 @@ def main(arguments=None):
                 sys.exit(f"{' '.join(part)} failed on {backend}.")
     if not options.quick:
         print(f"Written to {write_page(options.out)}.")
-    return 0
 
 
 def parse(arguments):
@@ -65,9 +65,7 @@ def parse(arguments):
     add("--forms", nargs="+", metavar="NAME", help="such as bank; all if left out")
     add("--quick", action="store_true", help="only see that all forms agree")
     add("--release", metavar="FILE", help="dselect_k_moe.py of the original release")
-    add(
-        "--out", default="docs/results", type=pathlib.Path, help="folder of the results"
-    )
+    add("--out", default="docs/results", type=pathlib.Path, help="of the results")
     add("--part", nargs="+", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -87,8 +85,8 @@ def parts(backend, options):
     # Replicas are one program on JAX alone.
     shapes = SHAPES if backend == "jax" and not options.workloads else ()
     found = [["workloads", name] for name in workloads]
-    if not options.forms:
-        found += [["labels", name] for name in workloads if name in MANY_LABELS]
+    if not options.forms and MANY_LABELS in workloads:
+        found.append(["labels", MANY_LABELS])
     return [*found, *(["replicate", name] for name in shapes)]
 
 
@@ -110,9 +108,8 @@ def run_here(options, given):
         for workload in dict.fromkeys(WORKLOADS[name].small() for name in names):
             check_forms(workload)
         return
-    (name,) = names
+    (name,), work = names, WORKLOADS.get(names[0])
     if kind == "workloads":
-        work = WORKLOADS[name]
         chosen, found = work.forms, {"title": work.title}
         if options.forms:
             chosen = [form for form in chosen if form in ("bank", *options.forms)]
@@ -121,14 +118,13 @@ def run_here(options, given):
         makers = {form: functools.partial(work.model, form) for form in chosen}
         found |= measure(work, makers, ROUNDS, progress)
     elif kind == "labels":
-        found = measure_labels(WORKLOADS[name], progress=progress)
+        found = measure_labels(work, progress=progress)
     elif kind == "replicate":
         found = measure_replicate(name, progress=progress)
     else:
-        path = options.release
-        found = measure_release(path, name, ROUNDS, progress)
+        found = measure_release(options.release, name, ROUNDS, progress)
         # Results keep no folders of this machine.
-        given = [pathlib.Path(word).name if word == path else word for word in given]
+        given = [pathlib.Path(w).name if w == options.release else w for w in given]
     keep(options.out, kind, name, found, given)
 
 
