@@ -126,15 +126,7 @@ class TrainingRun(TrainingFields):
         gate = f" {self.gate}" if self.has_gate else ""
         return f"{self.architecture}{gate}"
 
-    def run(
-        self,
-        out,
-        overwrite=False,
-        progress=True,
-        resume=False,
-        log_dir=None,
-        callbacks=(),
-    ):
+    def run(self, out, overwrite=False, progress=True, resume=False, log_dir=None):
         """Train, evaluate, and write model, gate history, metrics and pictures.
 
         Args:
@@ -146,7 +138,6 @@ class TrainingRun(TrainingFields):
                 finished run, the metrics are returned.
             log_dir: A folder for the TensorBoard logs of gates and losses; `None`
                 writes none.
-            callbacks: Further Keras callbacks. A resumed run begins with new ones.
 
         Returns:
             The metrics, as a dict.
@@ -175,7 +166,7 @@ class TrainingRun(TrainingFields):
         if log_dir is not None:
             watching.append(keras.callbacks.TensorBoard(log_dir, write_graph=False))
         began = time.perf_counter()
-        curve, history = self._fit(model, data, out, [*watching, *callbacks])
+        curve, history = self._fit(model, data, out, watching)
         seconds = time.perf_counter() - began
         test = model.evaluate(*data.test, batch_size=4096, verbose=0, return_dict=True)
         names = ("loss", "task_loss", "val_task_loss")
