@@ -130,11 +130,9 @@ class EntropyRegularizer(WeightsRegularizer):
         self.target = target
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the sum of the entropies."""
         return ops.sum(entropy(inputs))
 
     def penalty(self, routing: Any, step: Any) -> Tensor:
-        """Compute the sum or mean over the examples (see `WeightsRegularizer`)."""
         if self.target != "selectors":
             raise ValueError(
                 "The weights of a gate have no bits. Received: a weights_regularizer "
@@ -175,7 +173,6 @@ class ImportanceRegularizer(WeightsRegularizer):
         self.squared = squared
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the coefficient of variation of the batch's sums, or its square."""
         importance = ops.sum(ops.cast(inputs, "float32"), axis=0)
         variation = coefficient_of_variation(importance)
         return ops.sum(ops.square(variation) if self.squared else variation)
@@ -205,7 +202,6 @@ class LoadRegularizer(ScheduledRegularizer):
     """
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the squared coefficient of variation of the batch's loads."""
         load = ops.sum(ops.cast(inputs, "float32"), axis=0)
         return ops.sum(ops.square(coefficient_of_variation(load)))
 
@@ -238,13 +234,11 @@ class SwitchLoadRegularizer(WeightsRegularizer):
     """
 
     def term(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Compute the sum over the experts of the weights and the probabilities."""
         weights, probabilities = map(ops.convert_to_tensor, inputs)
         chosen = ops.stop_gradient(_shares(weights > 0))
         return weights.shape[-1] * ops.sum(chosen * _shares(probabilities))
 
     def penalty(self, routing: Any, step: Any) -> Tensor:
-        """Compute the term of the weights and probabilities (see the base class)."""
         if routing.logits is None or routing.max_experts is None:
             raise ValueError(
                 "SwitchLoadRegularizer needs a sparse gate with one logit per expert, "
@@ -285,7 +279,6 @@ class RouterZRegularizer(ScheduledRegularizer):
     """
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the sum of the squared logarithms."""
         logits = ops.cast(inputs, "float32")
         return ops.sum(ops.square(ops.logsumexp(logits, axis=-1)))
 
@@ -313,7 +306,6 @@ class SparsityRegularizer(ScheduledRegularizer):
     """
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the sum of the logarithms."""
         return ops.sum(ops.cast(inputs, "float32"))
 
 
@@ -341,7 +333,6 @@ class ReachabilityRegularizer(ScheduledRegularizer):
     """
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the sum of the reciprocals of the selectors' weight on experts."""
         mass = ops.sum(ops.cast(inputs, "float32"), axis=-1)
         return ops.sum(1.0 / clipped(mass, 1e-6))
 
@@ -416,7 +407,6 @@ class SampleSimilarityRegularizer(WeightsRegularizer):
         return ops.sum(pairs * distances) / ops.maximum(batch * (batch - 1.0), 1.0)
 
     def penalty(self, routing: Any, step: Any) -> Tensor:
-        """Compute the term of weights and examples (see `WeightsRegularizer`)."""
         if not routing.per_example:
             raise ValueError(
                 f"{type(self).__name__} compares the weights of examples. A static "

@@ -171,22 +171,18 @@ class ChooseExperts(keras.callbacks.Callback):
         return changed
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Forget an earlier training."""
         self._sample, self._number, self._count, self._last = None, None, 0, None
         self._clock.restart()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Choose, if it is time."""
         self._changed, self._epoch = None, epoch
         self._choose_if_due()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Choose, if it is time."""
         if batch:
             self._choose_if_due(batch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Add `changed` to the logs."""
         if logs is not None:
             changed = self._changed
             logs["changed"] = 0.0 if changed is None else float(changed.mean())
@@ -194,7 +190,6 @@ class ChooseExperts(keras.callbacks.Callback):
             self._last = epoch + 1
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Say what was chosen."""
         if not (self._count and self.params.get("verbose")):
             return
         used = [

@@ -92,7 +92,6 @@ class Experts(ExpertBank):
         self._are_copies = num_experts is not None
 
     def build(self, input_shape: Shape) -> None:
-        """Build every expert."""
         self.check_inputs(input_shape)
         if not self.shared_input:
             self.input_spec = keras.InputSpec(axes={1: self.num_experts})
@@ -104,7 +103,6 @@ class Experts(ExpertBank):
         self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Evaluate the experts one by one."""
         pairs = zip(self.experts, self.split(inputs), strict=True)
         return self.stack([expert(x) for expert, x in pairs])
 
@@ -146,7 +144,6 @@ class Experts(ExpertBank):
             )
 
     def sliced(self, indices: Sequence[int]) -> "Experts":
-        """Some of the experts (see `ExpertBank.sliced`)."""
         indices = check_indices("indices", indices, self.num_experts)
         check_count("len(indices)", len(indices))
         config = self.get_config()
@@ -236,7 +233,6 @@ class Experts(ExpertBank):
             return ops.map(apply_to_one, examples)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`, with the experts in place of the template."""
         template = [*map(keras.saving.serialize_keras_object, self.experts)]
         number = self.num_experts if self._are_copies else None
         return {**super().get_config(), "template": template, "num_experts": number}
@@ -247,7 +243,6 @@ class Experts(ExpertBank):
         return self.experts
 
     def resized(self, num_experts: int, **changes: Any) -> "Experts":
-        """A new bank of copies of the first expert (see `ExpertBank.resized`)."""
         changes = {"template": self.experts[0], **changes}
         copy: Any = super().resized(num_experts, **changes)
         if not self.trainable:

@@ -103,7 +103,6 @@ class ChosenGate(Gate):
         self.drawn: Any = None
 
     def build_logits(self) -> None:
-        """Create the logits of the shares."""
         n, initial = self.num_experts, self.initial_choices
         is_drawn = isinstance(initial, (str, type(None)))
         if is_drawn:
@@ -123,29 +122,24 @@ class ChosenGate(Gate):
         self.shares = Logits(self, "w", shape, "zeros", trainable=self.train_shares)
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
-        """Create the variables for these shapes of experts and routing inputs."""
         super().build(experts_shape, routing_inputs_shape)
         shape = (*self.gate_shape, self.num_nonzeros)
         self.choices = add_counter(self, "choices", shape, self._first_choices)
 
     def max_experts(self, once_decided: bool = False) -> int:
-        """The number of choices."""
         return self.num_nonzeros
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute the sum of the shares of each expert."""
         shares = softmax(self.shares())
         places = places_of(self.choices, self.num_experts)
         weights = ops.sum(ops.expand_dims(shares, -1) * places, axis=-2)
         return Routing(weights, selectors=places, codes=places)
 
     def chosen_experts(self) -> ChosenExperts:
-        """The choices and the logits of their shares. All distances are 0."""
         choices, logits = map(ops.convert_to_numpy, (self.choices, self.shares()))
         return ChosenExperts(choices, np.zeros(choices.shape), logits)
 
     def choose(self, choices: Any, shares: Any = None, optimizer: Any = None) -> None:
-        """Set the experts; see `Gate`."""
         super().choose(choices, shares, optimizer)
         self.drawn = None
 

@@ -339,7 +339,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
             )
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
-        """Create the variables for these shapes of experts and routing inputs."""
         check_is_shape("experts_shape", experts_shape)
         check_is_shape("routing_inputs_shape", routing_inputs_shape)
         self.num_experts = check_count(
@@ -373,7 +372,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         examples: Tensor = None,
         valid: Tensor = None,
     ) -> Tensor:
-        """Mix the experts."""
         inputs = RouterInputs(routing_inputs, examples, valid)
         return self.mixture(experts, inputs, training)
 
@@ -385,7 +383,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         return mixture
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the shape and dtype of the mixture, by tracing `call`."""
         return infer_outputs(self, args, kwargs)
 
     def __repr__(self) -> str:

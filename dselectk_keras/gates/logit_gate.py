@@ -58,7 +58,6 @@ class LogitGate(Gate, abc.ABC):
         self.z_reg = RouterZRegularizer.get(z_reg, "z_reg")
 
     def build_logits(self) -> None:
-        """Create the logits."""
         self._logits = Logits(
             self,
             "gate",
@@ -79,7 +78,6 @@ class LogitGate(Gate, abc.ABC):
         return drop_logits(logits, rate, self.generator)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
-        """Compute the router z-loss, a mean over the examples."""
         if self.z_reg is None:
             return {}
         # The logarithm of the sum of these exponentials is zero.
@@ -87,6 +85,5 @@ class LogitGate(Gate, abc.ABC):
         return {"z": routing.penalty(self.z_reg, routing.logits, step, padding)}
 
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
-        """Set the logits to the logarithms of the weights."""
         weights = check_expert_weights(weights, self.num_experts)
         self._logits.assign(log_weights(weights, slack))

@@ -107,7 +107,6 @@ class SelectorGate(Gate, abc.ABC):
         """Compute the codes of experts, integers."""
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
-        """Create the variables for these shapes of experts and routing inputs."""
         super().build(experts_shape, routing_inputs_shape)
         if self.num_nonzeros > self.num_experts > 1:
             warnings.warn(
@@ -124,7 +123,6 @@ class SelectorGate(Gate, abc.ABC):
             self.choices = add_counter(self, "choices", shape, still_soft)
 
     def max_experts(self, once_decided: bool = False) -> int | None:
-        """One expert for each selector, once they have decided."""
         return self.num_nonzeros if once_decided else None
 
     def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
@@ -203,7 +201,6 @@ class SelectorGate(Gate, abc.ABC):
         return bool((ops.convert_to_numpy(self.choices) >= 0).all())
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute the weighted sum of the selectors."""
         z, w = (each(inputs.routing_inputs) for each in (self._z, self.shares))
         codes = self._codes(z, step)
         selectors = self.compute_selectors(codes)
@@ -225,7 +222,6 @@ class SelectorGate(Gate, abc.ABC):
         return ops.where(decided, chosen, self.soft_codes(z, step, factor))
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
-        """Compute the entropy term."""
         if self.entropy_reg is None:
             return {}
         uncertain = (

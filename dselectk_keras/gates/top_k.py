@@ -133,7 +133,6 @@ class TopKGate(LogitGate):
             self.make_generator()
 
     def build_logits(self) -> None:
-        """Create the logits and the scale of the noise."""
         check_enough_experts(self)
         super().build_logits()
         one_of_many = self.num_nonzeros == 1 < self.num_experts
@@ -158,11 +157,9 @@ class TopKGate(LogitGate):
             self._bias = float32_weight(self, "choice_bias", shape, trainable=False)
 
     def max_experts(self, once_decided: bool = False) -> int | None:
-        """The number of experts to keep; in dense steps there is no limit."""
         return self.num_nonzeros if once_decided or not self.dense_steps else None
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute the softmax of the kept logits."""
         logits = noisy = self._logits(inputs.routing_inputs)
         load = None
         if self.noise:
@@ -230,7 +227,6 @@ class TopKGate(LogitGate):
         self._bias.assign_add(self.bias_rate * change)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
-        """Compute the load term and the router z-loss."""
         penalties = super().compute_penalties(routing, step)
         if self.load_reg is not None:
             load = routing.as_batch(routing.load)

@@ -131,7 +131,6 @@ class CGC(GatedExperts):
         return not self.experts.shared_input
 
     def build(self, inputs_shape: Shape, routing_inputs_shape: Any = None) -> None:
-        """Build the experts and the gates."""
         is_said = self.per_example in (False, BY_GATE)
         if self.stacked_inputs and routing_inputs_shape is None and not is_said:
             raise ValueError(
@@ -143,7 +142,6 @@ class CGC(GatedExperts):
         super().build(inputs_shape, routing_inputs_shape)
 
     def build_parts(self, inputs_shape: Shape, routing_shape: Shape | None) -> None:
-        """Build the experts and the gates, for one axis of all routed positions."""
         for_tasks: Any = routing_shape
         for_shared = routing_shape
         if self.per_example == BY_GATE:
@@ -167,7 +165,6 @@ class CGC(GatedExperts):
     def combine(
         self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
-        """Evaluate all experts once, and mix them for every task."""
         for_tasks, for_shared = self._by_gate(router_inputs)
         n = self.experts.num_experts
         routing = self.gate.route(for_tasks, training)

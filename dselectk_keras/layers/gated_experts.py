@@ -85,7 +85,6 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         return super().__call__(*as_arguments(inputs, routing_inputs), **kwargs)
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
-        """Build the experts and the gate."""
         check_shape("inputs_shape", inputs_shape)
         shape = None
         if self.per_example:
@@ -169,7 +168,6 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         inputs_mask: Tensor = None,
         routing_inputs_mask: Tensor = None,
     ) -> Any:
-        """Evaluate the experts and combine them, for all positions as one batch."""
         # Keras passes the first mask if there is one tensor, and else the others.
         masks = inputs_mask if mask is None else mask, routing_inputs_mask
         tensors = inputs, routing_inputs
@@ -211,7 +209,6 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         return combined
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the shapes and dtypes of the outputs, by tracing `call`."""
         return infer_outputs(self, args, kwargs)
 
     def compute_output_shape(self, inputs_shape: Any) -> Any:
@@ -313,7 +310,6 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         return self.gate.expert_weights(router_inputs)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
         config = super().get_config()
         for name, serialized in config.items():
             part = getattr(self, name, None)

@@ -88,7 +88,6 @@ class MMoE(MoE):
         self.stacked = stacked
 
     def arrange(self, combined: Tensor) -> Any:
-        """Give each task its mixture."""
         mixtures: Any = combined
         num_tasks, axis = len(self.task_names), self.num_routed_axes
         if self.gate.num_gates < num_tasks:
@@ -101,11 +100,9 @@ class MMoE(MoE):
         return mixtures
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Any:
-        """Pass the mask on with the mixture of each task."""
         mask = super().compute_mask(inputs, previous_mask)
         return mask if self.stacked else [mask] * len(self.task_names)
 
     @property
     def has_gate_axis(self) -> bool:
-        """True if the outputs have an axis for the tasks."""
         return self.stacked

@@ -149,7 +149,6 @@ class MoE(GatedExperts):
             )
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
-        """Build the experts and the gate, and decide whether to dispatch."""
         super().build(inputs_shape, routing_inputs_shape)
         if self.dispatch not in ("auto", False) and not self.gate.max_experts(True):
             raise ValueError(
@@ -178,7 +177,6 @@ class MoE(GatedExperts):
     def combine(
         self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
-        """Evaluate the experts and mix them (see `GatedExperts`)."""
         outputs = None
         # Inputs: (b, ..., d). Weights: ([b,] [g,] n).
         dispatches = self.dispatches and not is_symbolic(inputs)

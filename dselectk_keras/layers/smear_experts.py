@@ -99,14 +99,12 @@ class SmearExperts(GatedExperts):
         self.experts.check_mergeable()
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
-        """Build the experts and the gate, and check that the experts can be merged."""
         super().build(inputs_shape, routing_inputs_shape)
         self.experts.check_mergeable()
 
     def combine(
         self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
-        """Merge the experts' parameters, and apply them (see `GatedExperts`)."""
         routing = self.gate.route(router_inputs, training)
         merged = routing.merge(self.experts, inputs, self.per_layer, training)
         merged = ops.cast(merged, self.compute_dtype)
@@ -114,7 +112,6 @@ class SmearExperts(GatedExperts):
         return merged
 
     def compute_output_spec(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Compute the shape and dtype of the outputs."""
         axes = self.num_routed_axes
         flat = keras.KerasTensor((inputs.shape[0], *inputs.shape[axes:]), inputs.dtype)
         spec = self.experts.compute_output_spec(flat)
@@ -124,5 +121,4 @@ class SmearExperts(GatedExperts):
 
     @property
     def has_gate_axis(self) -> bool:
-        """True if the outputs have an axis for the gates."""
         return super().has_gate_axis and not self.per_layer

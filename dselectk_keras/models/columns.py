@@ -326,15 +326,12 @@ class ConvertedBatches(keras.utils.PyDataset):
 
     @property
     def num_batches(self) -> int | None:
-        """The number of batches."""
         return self.data.num_batches
 
     def on_epoch_begin(self) -> None:
-        """Tell the data set."""
         self.data.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        """Tell the data set."""
         self.data.on_epoch_end()
 
 

@@ -75,5 +75,4 @@ class ReadLoader(keras.utils.PyDataset):
 
     @property
     def num_batches(self) -> int:
-        """The number of batches."""
         return len(self.loader)

@@ -25,7 +25,6 @@ class Take(keras.Operation):
         self.indices, self.axis = indices, axis
 
     def call(self, x):
-        """Take the slices of a tensor."""
         first, last, steps = self.indices[0], self.indices[-1], np.diff(self.indices)
         if (steps > 0).all() and (steps == steps[:1]).all():
             # Without indices, which torch would copy to the device.
@@ -59,7 +58,6 @@ class Predict(keras.Layer):
         self.names = names
 
     def call(self, inputs: Tensor):
-        """Map `(batch, tasks, features)` to `(batch, tasks, outputs)`, or to a dict."""
         x = ops.sum(inputs, axis=-1, keepdims=True) if self.reduce else inputs
         x = self.activation(x)
         if self.names is None:
