@@ -20,9 +20,12 @@ OVERRIDDEN = (
 )
 
 
-def all_layers(model):
-    """List a model and all its layers, those inside of other layers too, each once."""
-    return list(model._flatten_layers())
+def all_layers(model, kinds=keras.Layer):
+    """List a model and all its layers, those inside of other layers too, each once.
+
+    `kinds` are classes, of which the layers are.
+    """
+    return [each for each in model._flatten_layers() if isinstance(each, kinds)]
 
 
 def mask_of(tensor):

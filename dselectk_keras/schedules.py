@@ -16,7 +16,6 @@ from dselectk_keras.utils import (
     check_choice,
     check_count,
     check_number,
-    shown,
 )
 
 
@@ -108,19 +107,14 @@ def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
     """
     if callable(value):
         return value
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+    try:
+        return check_number(name, value, **{"above": 0} if positive else {})
+    except ValueError as error:
         raise ValueError(
-            f"`{name}` must be a number, a "
-            "`keras.optimizers.schedules.LearningRateSchedule` (such as `Ramp`), "
-            f"or a callable of the step. Received: {name}={shown(value)}."
-        )
-    value = check_number(name, value)
-    if positive and value <= 0:
-        raise ValueError(
-            f"`{name}` must be positive. Received: {name}={value}. To anneal it "
-            "towards 0, pass a schedule such as `Ramp(1.0, 0.01, end=1000)`."
-        )
-    return value
+            f"{error} If it changes, pass a "
+            "`keras.optimizers.schedules.LearningRateSchedule`, such as "
+            "`Ramp(1.0, 0.01, end=1000)`, or another callable of the step."
+        ) from None
 
 
 def value_at(schedule: Any, step: Any) -> Any:

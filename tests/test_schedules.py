@@ -129,7 +129,7 @@ CHECK = partial(check_schedule, name="gamma")
 test_what_is_neither_number_nor_schedule_is_refused = refusals(
     (
         CHECK,
-        r"`gamma` must be a number.*Received: gamma=",
+        r"`gamma` must be a finite number.*Received: gamma=",
         *(None, True, "fast", [0.1]),
     ),
     (
@@ -137,7 +137,7 @@ test_what_is_neither_number_nor_schedule_is_refused = refusals(
         r"`gamma` must be a finite number\. Rec",
         *(float("nan"), float("inf")),
     ),
-    (partial(CHECK, positive=True), r"`gamma` must be positive\. .*gamma=0", 0),
+    (partial(CHECK, positive=True), r"`gamma` must be .* above 0\. .*gamma=0", 0),
     # At saving.
     (
         serialize_argument,

@@ -55,7 +55,7 @@ class Clock:
             self.restart()
             self.start = now
             if model is not None:
-                gates = [each for each in all_layers(model) if isinstance(each, Gate)]
+                gates = all_layers(model, Gate)
                 self._first = {id(gate): _step(gate) for gate in gates}
                 self._calls = calls_by_layer(model)
         self.now, self.epochs, self.steps = now, epochs, steps or None

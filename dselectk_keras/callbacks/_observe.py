@@ -32,16 +32,14 @@ class ModelGate(NamedTuple):
 
 def find_gates(model):
     """List the gates of a model."""
-    layers = all_layers(model)
     owners = {}
-    for layer in layers:
-        if isinstance(layer, GatedExperts):
-            owners[id(layer.gate)] = layer.name, getattr(layer, "task_names", None)
-            shared_gate = getattr(layer, "shared_gate", None)
-            owners[id(shared_gate)] = f"{layer.name}_shared", ["shared"]
+    for layer in all_layers(model, GatedExperts):
+        owners[id(layer.gate)] = layer.name, getattr(layer, "task_names", None)
+        shared_gate = getattr(layer, "shared_gate", None)
+        owners[id(shared_gate)] = f"{layer.name}_shared", ["shared"]
     calls = calls_by_layer(model)
     gates, names = [], []
-    for gate in dict.fromkeys(layer for layer in layers if isinstance(layer, Gate)):
+    for gate in all_layers(model, Gate):
         name, tasks = owners.get(id(gate), (gate.name, None))
         if tasks is None:
             tasks = [f"gate_{i}" for i in range(gate.num_gates or 1)]
@@ -168,11 +166,6 @@ def _arrays(report, gate):
         return value[valid].mean(axis=0) if gate.per_example else value
 
     weights = report["weights"]
-    if getattr(gate, "num_before", None) is not None:
-        # The experts of a condensed gate keep their original indices.
-        places = np.zeros((*weights.shape[:-1], gate.num_before), weights.dtype)
-        places[..., gate.kept] = weights
-        weights = places
     return {
         "weights": tidy(weights),
         "load": tidy((weights > 0).astype("float32")),

@@ -217,8 +217,7 @@ class ChooseExperts(keras.callbacks.Callback):
 
 def _gates_with_choices(model):
     """List the gates of a model whose experts can be chosen."""
-    gates = [each for each in all_layers(model) if isinstance(each, Gate)]
-    gates = list(dict.fromkeys(gates))
+    gates = all_layers(model, Gate)
     found = [gate for gate in gates if gate.choices is not None and gate.trainable]
     if found:
         return found

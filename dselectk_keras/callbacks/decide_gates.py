@@ -157,8 +157,7 @@ class DecideGates(keras.callbacks.Callback):
         gate.decide_between(begin, step + max(1, math.floor(left * steps + 1e-6)))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        can_decide = (SelectorGate, ChosenGate)
-        if not any(isinstance(layer, can_decide) for layer in all_layers(self.model)):
+        if not all_layers(self.model, (SelectorGate, ChosenGate)):
             raise ValueError(
                 "The model has no gates with selectors, which could decide. Use "
                 "`DSelectKGate`, or remove `DecideGates`. A `TopKGate` is always "

@@ -17,7 +17,7 @@ from dselectk_keras.utils import (
     Tensor,
     check_count,
     check_flags,
-    check_indices,
+    check_integers,
     check_number,
     check_widths,
     get_from,
@@ -254,8 +254,7 @@ class DenseExperts(ExpertBank):
         return x
 
     def sliced(self, indices: Sequence[int]) -> "DenseExperts":
-        indices = check_indices("indices", indices, self.num_experts)
-        check_count("len(indices)", len(indices))
+        indices = check_integers("indices", indices, 0, self.num_experts - 1)
         bank = self.resized(len(indices)).build_like(self)
         bank.trainable = self.trainable
         for weight, variable in zip(bank.weights, self.weights, strict=True):

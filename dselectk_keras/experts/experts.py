@@ -22,7 +22,8 @@ from dselectk_keras.utils import (
     Tensor,
     check_count,
     check_flags,
-    check_indices,
+    check_integers,
+    check_type,
 )
 
 
@@ -66,15 +67,11 @@ class Experts(ExpertBank):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        is_list = isinstance(template, (list, tuple))
-        given = template if is_list else [template]
-        experts: Any = list(given)
-        if not all(isinstance(expert, keras.Layer) for expert in experts):
-            raise ValueError(
-                "`template` must be a Keras layer or model, or a list of them. "
-                f"Received: {template!r}."
-            )
-        if not is_list:
+        wanted = "a Keras layer or model, or a list of them"
+        experts: Any = keras.tree.flatten(template)
+        for each in experts:
+            check_type("template", each, keras.Layer, wanted)
+        if experts == [template]:
             check_count("num_experts", num_experts, maximum=MAX_EXPERTS)
             experts = [
                 copy_layer(experts[0], 1_000_003 * i, name=f"expert_{i}")
@@ -144,8 +141,7 @@ class Experts(ExpertBank):
             )
 
     def sliced(self, indices: Sequence[int]) -> "Experts":
-        indices = check_indices("indices", indices, self.num_experts)
-        check_count("len(indices)", len(indices))
+        indices = check_integers("indices", indices, 0, self.num_experts - 1)
         config = self.get_config()
         config["template"] = [config["template"][i] for i in indices]
         config["num_experts"] = len(indices) if self._are_copies else None

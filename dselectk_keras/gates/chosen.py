@@ -2,7 +2,6 @@
 
 import random
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,9 +45,6 @@ class ChosenGate(Gate):
         initial_choices: The first choices: a list of $k$ numbers for all gates, or one
             list for each. -1 is no expert; its share is lost. `None` and `"random"`
             draw experts by the `seed`; `"random"` says that they may stay.
-        kept: For a condensed bank, the previous numbers of its experts. `None` means
-            that the bank has all experts, in order.
-        num_before: For a condensed bank, the previous number of experts.
         train_shares: Whether the shares are trained. Otherwise they stay equal.
         **kwargs: The arguments of `Gate`.
 
@@ -66,13 +62,12 @@ class ChosenGate(Gate):
         self,
         num_nonzeros: int | None = None,
         initial_choices: Any = None,
-        kept: Sequence[int] | None = None,
-        num_before: int | None = None,
         train_shares: bool = True,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if not isinstance(initial_choices, (str, type(None))):
+        self._is_drawn = np.ndim(np.array(initial_choices, object)) == 0
+        if not self._is_drawn:
             initial_choices = check_integers(
                 "initial_choices", initial_choices, -1, MAX_EXPERTS
             )
@@ -91,12 +86,6 @@ class ChosenGate(Gate):
         k = 2 if num_nonzeros is None else num_nonzeros
         self.num_nonzeros = check_count("num_nonzeros", k, maximum=MAX_EXPERTS)
         self.initial_choices: Any = initial_choices
-        if kept is not None:
-            kept = check_integers("kept", kept, -1, MAX_EXPERTS)
-        self.kept = kept
-        if num_before is not None:
-            num_before = check_count("num_before", num_before, maximum=MAX_EXPERTS)
-        self.num_before = num_before
         check_flags(train_shares=train_shares)
         self.train_shares = train_shares
         # The experts that were drawn, until others are set.
@@ -104,10 +93,9 @@ class ChosenGate(Gate):
 
     def build_logits(self) -> None:
         n, initial = self.num_experts, self.initial_choices
-        is_drawn = isinstance(initial, (str, type(None)))
-        if is_drawn:
+        if self._is_drawn:
             check_enough_experts(self)
-        if not is_drawn and np.max(initial) >= n:
+        elif np.max(initial) >= n:
             raise ValueError(
                 f"`initial_choices` must be numbers below {n}, since there are {n} "
                 f"experts. Received: {np.max(initial)}."
@@ -150,7 +138,7 @@ class ChosenGate(Gate):
 
     def _first_choices(self, shape, dtype=None):
         """The initial choices, or different experts that are drawn."""
-        if not isinstance(self.initial_choices, (str, type(None))):
+        if not self._is_drawn:
             return np.broadcast_to(self.initial_choices, shape)
         seed = random.randrange(2**31) if self.seed is None else self.seed
         # NumPy guarantees that the raw numbers of a bit generator never change.
@@ -163,10 +151,8 @@ class ChosenGate(Gate):
 def warn_if_random(model: Any) -> None:
     """Warn once of gates that were trained on experts that nobody has chosen."""
     names = []
-    for gate in all_layers(model):
-        if not isinstance(gate, ChosenGate) or gate.drawn is None:
-            continue
-        trained = int(ops.convert_to_numpy(gate.step)) > 0
+    for gate in all_layers(model, ChosenGate):
+        trained = gate.drawn is not None and int(ops.convert_to_numpy(gate.step)) > 0
         if trained and (ops.convert_to_numpy(gate.choices) == gate.drawn).all():
             gate.drawn = None
             names.append(gate.name)

@@ -239,7 +239,7 @@ class SelectorGate(Gate, abc.ABC):
 
 def selector_gates(model: Any) -> list[SelectorGate]:
     """List the gates with selectors of a model."""
-    return [layer for layer in all_layers(model) if isinstance(layer, SelectorGate)]
+    return all_layers(model, SelectorGate)
 
 
 def print_undecided(model: Any) -> None:

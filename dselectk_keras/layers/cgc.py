@@ -6,11 +6,10 @@ import keras
 from keras import ops
 
 from dselectk_keras._keras import with_mask
-from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.record import record_call
 from dselectk_keras.initializers import copy_layer
-from dselectk_keras.layers.arguments import task_names
+from dselectk_keras.layers.arguments import check_gate, task_names
 from dselectk_keras.layers.gated_experts import BY_GATE, GatedExperts
 from dselectk_keras.utils import (
     MAX_EXPERTS,
@@ -103,19 +102,15 @@ class CGC(GatedExperts):
     ):
         self.task_names = task_names(tasks)
         num_tasks = len(self.task_names)
-        if isinstance(gate, Gate):
-            gate = gate.with_num_gates(num_tasks)
+        gate = check_gate(gate).with_num_gates(num_tasks)
         super().__init__(experts, gate, per_example, **kwargs)
-        if shared_gate is not None and (
-            not isinstance(shared_gate, Gate) or shared_gate.num_gates is not None
-        ):
+        if shared_gate is not None and getattr(shared_gate, "num_gates", 0) is not None:
             raise ValueError(
                 "`shared_gate` must be a single gate, such as `SoftmaxGate()`. "
                 f"Received: {shared_gate!r} with num_gates="
                 f"{getattr(shared_gate, 'num_gates', None)}."
             )
-        listed = isinstance(tasks, (list, tuple))
-        self.tasks = self.task_names if listed else len(self.task_names)
+        self.tasks = num_tasks if tasks == num_tasks else self.task_names
         self.num_task_experts = num_task_experts = check_count(
             "num_task_experts", num_task_experts, 0, MAX_EXPERTS
         )

@@ -13,9 +13,8 @@ from dselectk_keras._keras import (
     with_mask,
 )
 from dselectk_keras.experts import DenseExperts
-from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs, as_arguments
-from dselectk_keras.layers.arguments import as_bank
+from dselectk_keras.layers.arguments import as_bank, check_gate
 from dselectk_keras.layers.padding import Padding, positions
 from dselectk_keras.utils import (
     CalledOnce,
@@ -61,14 +60,13 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         check_choice("per_example", per_example, (True, False, BY_GATE))
         layers = keras.Layer, type(None)
         check_type("routing_network", routing_network, layers, "a Keras layer or model")
-        check_type("gate", gate, Gate, "a gate, such as `DSelectKGate(num_nonzeros=2)`")
         if routing_network is not None and not per_example:
             raise ValueError(
                 "`routing_network` computes the inputs of a per-example gate, and this "
                 f"gate is static. Received: routing_network={routing_network!r}. Set "
                 "per_example=True."
             )
-        if gate.per_example_only and not per_example:
+        if check_gate(gate).per_example_only and not per_example:
             raise ValueError(
                 f"{type(gate).__name__} is per-example: it cannot be static. "
                 "Received: per_example=False. Set per_example=True. If the gate needs "

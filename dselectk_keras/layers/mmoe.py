@@ -5,8 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates import Gate
-from dselectk_keras.layers.arguments import task_names
+from dselectk_keras.layers.arguments import check_gate, task_names
 from dselectk_keras.layers.moe import MoE
 from dselectk_keras.ops import unstack
 from dselectk_keras.utils import Tensor, check_flags
@@ -78,12 +77,12 @@ class MMoE(MoE):
         **kwargs: Any,
     ):
         self.task_names = task_names(tasks)
-        if isinstance(gate, Gate) and gate.num_gates != 1:
-            gate = gate.with_num_gates(len(self.task_names))
+        num_tasks = len(self.task_names)
+        if check_gate(gate).num_gates != 1:
+            gate = gate.with_num_gates(num_tasks)
         options = per_example, routing_network, dispatch, sum_features, side_by_side
         super().__init__(experts, gate, *options, **kwargs)
-        listed = isinstance(tasks, (list, tuple))
-        self.tasks = self.task_names if listed else len(self.task_names)
+        self.tasks = num_tasks if tasks == num_tasks else self.task_names
         check_flags(stacked=stacked)
         self.stacked = stacked
 
@@ -95,9 +94,9 @@ class MMoE(MoE):
         if self.stacked:
             return mixtures
         mixtures = unstack(mixtures, axis)
-        if isinstance(self.tasks, (list, tuple)):
-            return dict(zip(self.task_names, mixtures, strict=True))
-        return mixtures
+        if self.tasks == num_tasks:
+            return mixtures
+        return dict(zip(self.task_names, mixtures, strict=True))
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Any:
         mask = super().compute_mask(inputs, previous_mask)

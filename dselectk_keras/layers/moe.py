@@ -109,8 +109,7 @@ class MoE(GatedExperts):
         **kwargs: Any,
     ):
         check_flags(sum_features=sum_features, side_by_side=side_by_side)
-        has_shares = isinstance(gate, ChosenGate) and gate.train_shares
-        if side_by_side and has_shares and not gate.built:
+        if side_by_side and getattr(gate, "train_shares", False) and not gate.built:
             gate = gate.unbuilt_copy(train_shares=False, name=gate.name)
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         self.sum_features = sum_features

@@ -6,9 +6,9 @@ import keras
 from keras import ops
 
 from dselectk_keras.experts import DenseExperts
-from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.record import record_call
+from dselectk_keras.layers.arguments import check_gate
 from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.utils import Tensor, check_flags
 
@@ -82,14 +82,14 @@ class SmearExperts(GatedExperts):
         **kwargs: Any,
     ):
         check_flags(per_layer=per_layer)
-        if per_layer and isinstance(gate, Gate):
+        if per_layer:
             num_layers = len(getattr(experts, "units", ()))
             if not num_layers:
                 raise ValueError(
                     "per_layer=True needs `DenseExperts`, whose layers are known. "
                     f"Received: experts={experts!r}."
                 )
-            gate = gate.with_num_gates(num_layers)
+            gate = check_gate(gate).with_num_gates(num_layers)
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         self.per_layer = per_layer
         if keras.backend.backend() == "tensorflow" and per_example:

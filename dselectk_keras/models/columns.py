@@ -13,8 +13,6 @@ from dselectk_keras._keras import all_layers
 from dselectk_keras.models.task import Task
 from dselectk_keras.utils import shown
 
-# Rows and columns that are copied together: they stay in the cache.
-ROWS, COLUMNS = 1024, 16
 # Objects that NumPy would make numbers of.
 NO_NUMBERS = str, bytes, np.datetime64, np.timedelta64
 LISTS = list, tuple, np.ndarray
@@ -46,14 +44,10 @@ def as_inputs(model: Any, x: Any) -> Any:
         )
     found = {}
     for name, tensor in wanted.items():
-        dtype, axes = (
-            str(getattr(tensor, "dtype", "")),
-            tuple(getattr(tensor, "shape", ())[1:]),
-        )
-        if dtype == "string" and axes not in {(), (1,), (None,)}:
+        if tensor.dtype == "string" and tensor.shape[1:] not in {(), (1,), (None,)}:
             found[name] = _lists(name, x[name], tensor.shape[1])
         else:
-            found[name] = _column(name, x[name], dtype)
+            found[name] = _column(name, x[name], tensor.dtype)
     return found
 
 
@@ -260,15 +254,12 @@ def with_joined_labels(tasks: Sequence[Task], data: Any) -> Any:
     takes JAX eight times as long to compile.
     """
     names = [task.name for task in tasks]
-    if isinstance(data, types.GeneratorType):
-        return (join_batch(names, batch) for batch in data)
-    if isinstance(data, keras.utils.PyDataset):
-        return ConvertedBatches(functools.partial(join_batch, names), data)
-    spec = getattr(data, "element_spec", ())
-    if not hasattr(data, "map") or not isinstance(spec, tuple) or len(spec) < 2:
-        return data
-    fits = [_is_column_by_name(names, each) for each in spec[1:]]
-    if not fits[0]:
+    if not (hasattr(data, "element_spec") and hasattr(data, "map")):
+        return converted(data, functools.partial(join_batch, names))
+    spec = data.element_spec
+    spec = spec[1:] if isinstance(spec, tuple) else ()
+    fits = [_is_column_by_name(names, each) for each in spec]
+    if not any(fits[:1]):
         return data
     import tensorflow as tf
 
@@ -307,10 +298,17 @@ def join_batch(names: Sequence[str], batch: Any) -> Any:
 
 
 def _joined_arrays(names, values):
-    is_dict = isinstance(values, dict)
-    if is_dict and all(isinstance(each, np.ndarray) for each in values.values()):
-        return _joined(names, values, exact=False)
-    return values
+    if {*map(type, keras.tree.flatten(values))} != {np.ndarray}:
+        return values
+    return _joined(names, values, exact=False)
+
+
+def converted(data: Any, convert: Callable) -> Any:
+    """Convert the batches of a `PyDataset` or a generator; return other data as is."""
+    if isinstance(data, keras.utils.PyDataset):
+        return ConvertedBatches(convert, data)
+    is_generator = isinstance(data, types.GeneratorType)
+    return (convert(batch) for batch in data) if is_generator else data
 
 
 class ConvertedBatches(keras.utils.PyDataset):
@@ -350,17 +348,8 @@ def _joined(names, values, always=False, exact=True):
         each.shape in fits and (not exact or _is_exact(each)) for each in columns
     ):
         return values
-    joined = np.empty((rows, len(columns)), "float32")
-    block = np.empty((ROWS, COLUMNS), "float32")
-    # Columns one by one would write each line of the memory as often as it has numbers.
-    for begin in range(0, rows, ROWS):
-        for first in range(0, len(columns), COLUMNS):
-            part = joined[begin : begin + ROWS, first : first + COLUMNS]
-            own = block[: len(part), : part.shape[1]]
-            for i, column in enumerate(columns[first : first + COLUMNS]):
-                own[:, i] = column[begin : begin + ROWS].reshape(-1)
-            part[:] = own
-    return joined
+    rows = np.array([column.reshape(-1) for column in columns], "float32")
+    return np.ascontiguousarray(rows.T)
 
 
 def _is_exact(array):

@@ -5,7 +5,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from dselectk_keras._keras import (
     call_again,
@@ -21,7 +20,7 @@ from dselectk_keras.layers import CGC, MMoE, MoE
 from dselectk_keras.layers.gated_experts import BY_GATE
 from dselectk_keras.models.condense import condensed
 from dselectk_keras.models.multitask_model import MultitaskModel
-from dselectk_keras.models.rebuild import rebuild
+from dselectk_keras.models.rebuild import narrowed_gate, rebuild
 from dselectk_keras.models.task import group_tasks
 from dselectk_keras.models.towers import Predict, Take, flatten
 from dselectk_keras.utils import argument_names
@@ -171,7 +170,7 @@ def _key(call, axis):
         return None
     _, key = call.arguments.args
     key = tuple(key) if isinstance(key, (tuple, list)) else ()
-    is_row = len(key) > axis and isinstance(key[axis], int)
+    is_row = len(key) > axis and type(key[axis]) is int
     return key if is_row and all(x == slice(None) for x in key[:axis]) else None
 
 
@@ -213,7 +212,7 @@ def _parts(model):
             names = [None]
         elif isinstance(layer, MMoE) and not layer.stacked:
             names = layer.task_names
-            if not isinstance(layer.tasks, int):
+            if layer.tasks != len(names):
                 names = names_of_outputs(names)
         for tensor, name in zip(call.outputs, names or (), strict=False):
             parts[id(tensor)] = layer, name
@@ -289,18 +288,11 @@ def _with_rows(gate, rows):
     changes: dict[str, Any] = {"num_gates": len(rows)}
     if getattr(gate, "initial_choices", None) is not None:
         changes["initial_choices"] = "random"
-    new = gate.unbuilt_copy(**changes)
-    new.name = gate.name
-    routing_shape = None if gate.routing_dim is None else (None, gate.routing_dim)
-    new.build((None, gate.num_experts), routing_shape)
-    for variable, old in zip(new.variables, gate.variables, strict=True):
-        value, shape = ops.convert_to_numpy(old), tuple(variable.shape)
-        different = np.flatnonzero(np.not_equal(value.shape, shape))
-        if len(different):
-            axis = int(different[0])
-            size = gate.num_gates, shape[axis] // len(rows)
-            value = value.reshape(*shape[:axis], *size, *shape[axis + 1 :])
-            value = value.take(rows, axis=axis).reshape(shape)
-        variable.assign(value)
-    new.trainable = gate.trainable
-    return new
+
+    def take(value, shape):
+        axis = int(np.flatnonzero(np.not_equal(value.shape, shape))[0])
+        size = gate.num_gates, shape[axis] // len(rows)
+        value = value.reshape(*shape[:axis], *size, *shape[axis + 1 :])
+        return value.take(rows, axis=axis).reshape(shape)
+
+    return narrowed_gate(gate, gate.num_experts, take, **changes)

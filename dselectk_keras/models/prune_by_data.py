@@ -15,6 +15,7 @@ from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.models.rebuild import (
     copies_of_layers,
     mixtures_and_gates,
+    narrowed_gate,
     rebuild,
     sliced_bank,
 )
@@ -28,8 +29,11 @@ def pruned_by_data(model: Any, data: Any, num_experts: Any) -> Any:
     check_count("experts", num_experts)
     layers = mixtures_and_gates(model, (MoE, CGC))
     layers = [layer for layer in layers if layer.per_example]
+    mixtures = [layer for layer in layers if isinstance(layer, MoE)]
     _check(layers, num_experts)
-    measured, copy = _measure(model, layers, data), rebuild(model)
+    with _without_dispatch(mixtures):
+        measured = _measure(model, layers, data)
+    copy = rebuild(model)
     copies = copies_of_layers(model, copy)
     for layer in layers:
         totals, counts, sums = measured[layer]
@@ -50,7 +54,7 @@ def pruned_by_data(model: Any, data: Any, num_experts: Any) -> Any:
             parts |= {"task_experts": own, "num_task_experts": number}
         new = copies[id(layer)]
         replace_parts(copy, new, parts)
-        if isinstance(new, MoE):
+        if layer in mixtures:
             new.decide_dispatch()
     return copy
 
@@ -148,28 +152,26 @@ def _measure(model, layers, data):
         for total, values in zip(found[layer], added, strict=True):
             np.add.at(total, ids, values.sum(axis=0))
 
-    with _without_dispatch(layers):
-        for start in range(0, length, BATCH_SIZE):
-            rows = slice(start, start + BATCH_SIZE)
-            batch = keras.tree.map_structure(
-                lambda x, rows=rows: ops.convert_to_tensor(x[rows]), data
+    for start in range(0, length, BATCH_SIZE):
+        rows = slice(start, start + BATCH_SIZE)
+        batch = keras.tree.map_structure(
+            lambda x, rows=rows: ops.convert_to_tensor(x[rows]), data
+        )
+        # Counters of layers and gates stay as they are.
+        with keras.StatelessScope(), recording(note):
+            model(batch, training=False)
+        for row, name in wrong:
+            raise ValueError(
+                "`data` must give finite weights and outputs of all experts. "
+                f"Received: NaN or infinity in the layer {name!r}, first for row "
+                f"{row}. Replace such features, or leave these rows out."
             )
-            # Counters of layers and gates stay as they are.
-            with keras.StatelessScope(), recording(note):
-                model(batch, training=False)
-            for row, name in wrong:
-                raise ValueError(
-                    "`data` must give finite weights and outputs of all experts. "
-                    f"Received: NaN or infinity in the layer {name!r}, first for row "
-                    f"{row}. Replace such features, or leave these rows out."
-                )
     return found
 
 
 @contextlib.contextmanager
 def _without_dispatch(layers):
     """Evaluate all experts on all examples."""
-    layers = [layer for layer in layers if isinstance(layer, MoE)]
     before = [layer.dispatches for layer in layers]
     try:
         for layer in layers:
@@ -187,14 +189,10 @@ def _numbers(tensor):
 def _narrowed(gate, ids, kept):
     """Copy a gate with the logits of some of its experts alone."""
     places = np.nonzero(np.isin(ids, kept))[1].reshape(len(ids), -1)
-    new = gate.unbuilt_copy()
-    new.name = gate.name
-    new.build((None, places.shape[1]), (None, gate.routing_dim))
-    for variable, old in zip(new.variables, gate.variables, strict=True):
-        value, shape = ops.convert_to_numpy(old), tuple(variable.shape)
-        if value.shape != shape:  # It has an entry for each expert of each gate.
-            value = value.reshape(-1, *ids.shape)
-            value = value[:, np.arange(len(ids))[:, None], places].reshape(shape)
-        variable.assign(value)
-    new.trainable = gate.trainable
-    return new
+
+    def take(value, shape):
+        # It has an entry for each expert of each gate.
+        value = value.reshape(-1, *ids.shape)
+        return value[:, np.arange(len(ids))[:, None], places].reshape(shape)
+
+    return narrowed_gate(gate, places.shape[1], take)

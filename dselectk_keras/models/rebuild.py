@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from dselectk_keras._keras import (
     all_layers,
@@ -42,7 +43,7 @@ def mixtures_and_gates(
             "A built model is needed. Received: "
             f"{model!r}, a {type(model).__name__}. Call it on a batch of inputs."
         )
-    found = [each for each in all_layers(model) if isinstance(each, kinds)]
+    found = all_layers(model, kinds)
     if has_graph(model):
         found += [each for each in model.layers if isinstance(each, gates)]
     return _checked(model, found) if found or needed else []
@@ -154,6 +155,20 @@ def sliced_bank(bank: Any, experts: Sequence[int]) -> Any:
     part = bank.sliced(experts)
     part.name = bank.name
     return part
+
+
+def narrowed_gate(gate: Any, num_experts: int, take: Callable, **changes: Any) -> Any:
+    """A gate of some experts or rows of a gate, with its name.
+
+    `take` is a function of a variable of another shape, and of the new shape.
+    """
+    new = gate.unbuilt_copy(name=gate.name, **changes)
+    new.build((None, num_experts), gate.routing_dim and (None, gate.routing_dim))
+    for variable, old in zip(new.variables, gate.variables, strict=True):
+        value, shape = ops.convert_to_numpy(old), tuple(variable.shape)
+        variable.assign(value if value.shape == shape else take(value, shape))
+    new.trainable = gate.trainable
+    return new
 
 
 def copies_of_layers(model: Any, copy: Any) -> dict:

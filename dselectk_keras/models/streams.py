@@ -1,16 +1,15 @@
 """Batches of tables, or of raw columns, as inputs of a model with a table encoder."""
 
 import functools
-import types
 from typing import Any
 
 import keras
 
 from dselectk_keras.models.columns import (
-    ConvertedBatches,
     as_inputs,
     as_labels,
     as_numpy,
+    converted,
     is_read,
     table_reader,
 )
@@ -26,17 +25,13 @@ def as_stream(model: Any, x: Any) -> Any:
     encoder = table_reader(model)
     if encoder is None:
         return x
-    if isinstance(x, keras.utils.PyDataset):
-        return ConvertedBatches(functools.partial(_read, model), x)
-    if isinstance(x, types.GeneratorType):
-        return (_read(model, batch) for batch in x)
     if hasattr(x, "element_spec"):  # A `tf.data.Dataset`.
         spec = x.element_spec
         columns = spec[0] if isinstance(spec, tuple) else spec
         return x if is_read(encoder, columns) else x.map(_in_graph(encoder))
     if hasattr(x, "batch_sampler"):
         return ReadLoader(model, x)
-    return x
+    return converted(x, functools.partial(_read, model))
 
 
 def _read(model, batch):

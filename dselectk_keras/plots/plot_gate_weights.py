@@ -10,7 +10,7 @@ import numpy as np
 
 from dselectk_keras.plots import style
 from dselectk_keras.plots.label_ends import label_ends
-from dselectk_keras.utils import check_indices, check_type, convert
+from dselectk_keras.utils import check_count, check_type, convert
 
 _MAX_PANELS = 8
 
@@ -67,7 +67,9 @@ def plot_gate_weights(
             f"{len(panels)} tasks. Choose one with weights[:, 0], or omit `ax`."
         )
     if highlight is not None:
-        highlight = check_indices("highlight", highlight, panels[0].shape[1])
+        check_type("highlight", highlight, Iterable, "a list of integers")
+        most = panels[0].shape[1] - 1
+        highlight = [check_count("highlight", each, 0, most) for each in highlight]
     highlights = [_choose_highlighted(panel, highlight) for panel in panels]
     styles = _line_styles(highlights)
 
