@@ -539,14 +539,9 @@ def mix(experts: Any, weights: Tensor, per_example: bool = False) -> Tensor:
 
 
 def put_side_by_side(experts: Tensor, choices: Tensor) -> Tensor:
-    """Put the chosen experts of each gate side by side, on the last axis.
+    """Put the chosen experts side by side: `(batch, [num_gates,] ..., k * units)`.
 
-    Args:
-        experts: Tensor `(batch, n, ..., units)`, the outputs of the experts.
-        choices: Integers `([num_gates,] k)`; -1 is no expert, and gives zeros.
-
-    Returns:
-        A tensor `(batch, [num_gates,] ..., k * units)`.
+    The choices are integers `([num_gates,] k)`; -1 is no expert, and gives zeros.
     """
     *gates, k = choices.shape
     placed = ops.take(experts, ops.maximum(choices, 0), axis=1)

@@ -39,15 +39,9 @@ class Program:
         self._compiled: dict[Any, Any] = {}
 
     def train(self, state: tuple, order: np.ndarray, data: Any) -> tuple:
-        """Train for an epoch.
+        """Train for an epoch on the rows of each copy, `order` `(copies, rows)`.
 
-        Args:
-            state: The state of the copies.
-            order: The rows of each copy, `(copies, rows)`.
-            data: Inputs, labels and perhaps sample weights.
-
-        Returns:
-            The new state, and the `Results`.
+        Returns the new state, and the `Results`.
         """
         return self.epoch(True, self.batch_size)(state, order, data)
 

@@ -29,16 +29,7 @@ FREQUENCIES = "unit", "save_freq", "update_freq"  # Attributes of callbacks.
 
 @dataclasses.dataclass(eq=False)
 class Copy:
-    """A copy of a model, with what `replicate` gives it.
-
-    Args:
-        seed: Its seed.
-        settings: A dict of its settings.
-        model: Its model.
-        callbacks: A list of its callbacks.
-        history: The results of its training: for each name a list with a number per
-            epoch, as in `keras.callbacks.History`.
-    """
+    """A copy of a model, with what `replicate` gives it (see `Replicas`)."""
 
     seed: int
     settings: dict

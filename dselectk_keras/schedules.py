@@ -101,10 +101,7 @@ class Ramp(Configured, keras.optimizers.schedules.LearningRateSchedule):
 
 
 def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
-    """Return an argument that is a number or a callable of the step, or raise an error.
-
-    With `positive`, a number must be.
-    """
+    """Return a number or a callable of the step, or raise an error."""
     if callable(value):
         return value
     try:

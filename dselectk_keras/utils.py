@@ -92,10 +92,7 @@ def check_shape(name: str, shape: Any, rank: int = 1) -> None:
 
 
 def check_number(name: str, value: Any, **bounds: float) -> Any:
-    """Convert a setting to a finite number of Python, or raise an error.
-
-    The bounds are `minimum`, `above`, `maximum` or `below`.
-    """
+    """Convert a setting to a finite number within the `BOUNDS`, or raise an error."""
     number = as_python(value)
     if (
         not isinstance(number, numbers.Real)
@@ -273,10 +270,7 @@ class CalledOnce:
 
 
 class Configured:
-    """Makes configs of the arguments of `__init__`, from attributes of their names.
-
-    `from_config` deserializes the arguments, so that `__init__` gets objects.
-    """
+    """Makes configs of the arguments of `__init__`, and objects of these."""
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
@@ -289,7 +283,7 @@ class Configured:
         """Make an object from what `get_config` returned."""
         parent: Any = super()
         own = {
-            name: keras.saving.deserialize_keras_object(config[name])
+            name: _deserialized(config[name])
             for name in argument_names(cls)
             if isinstance(config.get(name), (dict, list))
         }
@@ -343,11 +337,16 @@ def serialize_argument(value: Any, name: str) -> Any:
     return keras.saving.serialize_keras_object(value)
 
 
-def with_name(kwargs: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Add a numbered default name to the arguments of a layer.
+def _deserialized(value):
+    """Deserialize a config, or a list of them; return anything else unchanged."""
+    if isinstance(value, list):
+        return [_deserialized(each) for each in value]
+    is_config = isinstance(value, dict) and "class_name" in value
+    return keras.saving.deserialize_keras_object(value) if is_config else value
 
-    Keras' own default for `MMoE` would be `mm_o_e`.
-    """
+
+def with_name(kwargs: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Add a numbered default name to the arguments of a layer, not such as `mm_o_e`."""
     if kwargs.get("name"):
         return kwargs
     number = keras.backend.get_uid(prefix)

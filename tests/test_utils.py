@@ -153,12 +153,13 @@ def test_a_config_has_the_arguments_of_a_class_and_those_that_it_passes_on():
 
 
 def test_configs_of_arguments_become_objects_and_the_rest_stays():
-    config = keras.saving.serialize_keras_object(keras.layers.Dense(2))
+    dense = keras.layers.Dense(2)
+    config = keras.saving.serialize_keras_object(dense)
     made = Triple.from_config(
-        {"third": {"end": 2}, "one": config, "several": [config, "relu"]}
+        {"third": {"end": 2}, "one": config, "several": [config, dense]}
     )
     assert [made.one.units, made.several[0].units] == [2, 2]
-    assert made.several[1] == "relu"
+    assert made.several[1] is dense
     assert made.third == {"end": 2}
 
 

@@ -46,10 +46,7 @@ class Clock:
         batch: int = 0,
         model: Any = None,
     ) -> None:
-        """Set the time to the beginning of an epoch, or of one of its batches.
-
-        For `steps_of`, pass the model.
-        """
+        """Set the time to that of an epoch or batch; `steps_of` needs the model."""
         now = epoch + (batch / steps if batch and steps else 0)
         if self.now is None or now < self.now:
             self.restart()

@@ -85,11 +85,8 @@ def warn_if_idle(gates):
 def describe_collapse(steps, weights):
     """Say how gates collapsed, if they stayed so in the last half of the training.
 
-    An expert is dead if no task gives it a tenth of an even share.
-
-    Args:
-        steps: Array (records,).
-        weights: Array (records, tasks, n), of gates that are meant to use all experts.
+    An expert is dead if no task gives it a tenth of an even share. The weights are
+    `(records, tasks, n)`, of gates that are meant to use all experts.
     """
     late = weights[2 * steps > steps[-1]]
     *_, num_tasks, n = weights.shape
@@ -102,13 +99,7 @@ def describe_collapse(steps, weights):
 
 
 def observe(model, gates, probe):
-    """Get the arrays of each gate, by quantity, by name.
-
-    Args:
-        model: A built model.
-        gates: Its gates, as `find_gates` lists them.
-        probe: Inputs of the model for per-example gates, or `None`.
-    """
+    """Get the arrays of each gate of a model, by quantity, by name."""
     reports = {name: [] for name, *_ in gates}
     found = {id(gate): reports[name] for name, gate, *_ in gates}
 
@@ -166,6 +157,11 @@ def _arrays(report, gate):
         return value[valid].mean(axis=0) if gate.per_example else value
 
     weights = report["weights"]
+    if getattr(gate, "kept", None) is not None:
+        # The experts of a condensed gate keep their original indices.
+        places = np.zeros((*weights.shape[:-1], gate.num_before), weights.dtype)
+        places[..., gate.kept] = weights
+        weights = places
     return {
         "weights": tidy(weights),
         "load": tidy((weights > 0).astype("float32")),

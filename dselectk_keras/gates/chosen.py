@@ -45,6 +45,9 @@ class ChosenGate(Gate):
         initial_choices: The first choices: a list of $k$ numbers for all gates, or one
             list for each. -1 is no expert; its share is lost. `None` and `"random"`
             draw experts by the `seed`; `"random"` says that they may stay.
+        kept: For a condensed bank, the previous numbers of its experts. `None` means
+            that the bank has all experts, in order.
+        num_before: For a condensed bank, the previous number of experts.
         train_shares: Whether the shares are trained. Otherwise they stay equal.
         **kwargs: The arguments of `Gate`.
 
@@ -62,6 +65,8 @@ class ChosenGate(Gate):
         self,
         num_nonzeros: int | None = None,
         initial_choices: Any = None,
+        kept: Any = None,
+        num_before: int | None = None,
         train_shares: bool = True,
         **kwargs: Any,
     ):
@@ -86,6 +91,11 @@ class ChosenGate(Gate):
         k = 2 if num_nonzeros is None else num_nonzeros
         self.num_nonzeros = check_count("num_nonzeros", k, maximum=MAX_EXPERTS)
         self.initial_choices: Any = initial_choices
+        if kept is not None:
+            kept = check_integers("kept", kept, -1, MAX_EXPERTS)
+            num_before = check_count("num_before", num_before, maximum=MAX_EXPERTS)
+        self.kept = kept
+        self.num_before = num_before
         check_flags(train_shares=train_shares)
         self.train_shares = train_shares
         # The experts that were drawn, until others are set.

@@ -9,10 +9,7 @@ _ALMOST_ZERO = 1e-60
 
 
 def check_expert_weights(weights: Any, num_nonzeros: int) -> np.ndarray:
-    """Return weights `(..., n)` in float64, or raise an error if they are no weights.
-
-    At most `num_nonzeros` of them may be nonzero.
-    """
+    """Return weights `(..., n)`, of which few are nonzero, or raise an error."""
     weights = np.asarray(weights, "float64")
     used = (weights > 0).sum(axis=-1)
     if (

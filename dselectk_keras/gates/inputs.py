@@ -26,10 +26,8 @@ class RouterInputs(NamedTuple):
 def complete_inputs(gate: Any, inputs: Any) -> RouterInputs:
     """Check the inputs of a gate, routing inputs or `RouterInputs`, and complete them.
 
-    A gate of one's own may have a named tuple with these fields and others.
-
-    Ids `(batch,)` get an axis of features, and the examples as many axes as the routing
-    inputs have. A static gate has no inputs.
+    A gate of one's own may have a named tuple with more fields. Ids `(batch,)` get an
+    axis of features, and the examples as many axes as the routing inputs have.
     """
     if not hasattr(inputs, "routing_inputs"):
         inputs = RouterInputs(inputs)

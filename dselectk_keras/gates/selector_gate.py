@@ -126,10 +126,7 @@ class SelectorGate(Gate, abc.ABC):
         return self.num_nonzeros if once_decided else None
 
     def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the factor of the selectors' width, and whether they have decided.
-
-        These are of a per-example gate.
-        """
+        """Compute the width of per-example selectors, and whether they have decided."""
         begin, end = self.deciding[0], self.deciding[1]
         since = filled(ops.cast(step - end, "float32"), end <= 0, -np.inf)
         length = clipped(ops.cast(end - begin, "float32"), 1.0)
@@ -137,10 +134,7 @@ class SelectorGate(Gate, abc.ABC):
         return factor, since >= 0.0
 
     def decide_between(self, begin: int, end: int) -> None:
-        """Make per-example selectors narrow between two steps, and then decide.
-
-        With 0 and 0, they never do.
-        """
+        """Make per-example selectors narrow between two steps, and decide; 0: never."""
         if self.deciding is None:
             raise ValueError(
                 "Only a per-example gate that is built decides between two steps. "

@@ -22,15 +22,16 @@ def as_bank(experts: Any, shared_input: bool = True) -> ExpertBank:
 
 def task_names(tasks: Any) -> list[str]:
     """List the names of tasks: of a number of them, a list of names, or of `Task`."""
-    if not isinstance(tasks, (list, tuple)):
+    if not isinstance(tasks, (list, tuple, str)):
         number = check_count("tasks", tasks, maximum=MAX_EXPERTS)
         return [f"task_{i}" for i in range(number)]
-    names = [getattr(task, "name", task) for task in tasks]
+    given = () if isinstance(tasks, str) else tasks
+    names = [getattr(task, "name", task) for task in given]
     are_names = all(isinstance(name, str) for name in names)
     if not names or not are_names or len({*names}) < len(names):
         raise ValueError(
             "`tasks` must be a number, or a list of one or more `Task` or unique "
-            f"names. Received: tasks={names!r}."
+            f"names. Received: tasks={names or tasks!r}."
         )
     return names
 

@@ -180,10 +180,7 @@ def _check_variation(readers, y, sample_weight):
 
 
 def _check_features(model, x):
-    """Check that features that are not finite do not show in the predictions.
-
-    A model may replace or mask them. So it predicts up to 32 of the examples.
-    """
+    """Check that features that are not finite do not show in up to 32 predictions."""
     keras.tree.map_structure(_check_strings, x)
     x = keras.tree.map_structure(as_numpy, x)
     bad: Any = False

@@ -44,10 +44,11 @@ def as_inputs(model: Any, x: Any) -> Any:
         )
     found = {}
     for name, tensor in wanted.items():
-        if tensor.dtype == "string" and tensor.shape[1:] not in {(), (1,), (None,)}:
+        dtype, axes = getattr(tensor, "dtype", ""), getattr(tensor, "shape", ())[1:]
+        if dtype == "string" and axes not in {(), (1,), (None,)}:
             found[name] = _lists(name, x[name], tensor.shape[1])
         else:
-            found[name] = _column(name, x[name], tensor.dtype)
+            found[name] = _column(name, x[name], dtype)
     return found
 
 
@@ -249,9 +250,7 @@ def _numbers(values, what):
 def with_joined_labels(tasks: Sequence[Task], data: Any) -> Any:
     """Join the labels by name of batches, as `as_labels` does, before each step.
 
-    The data are a `tf.data.Dataset`, a `PyDataset` or a generator; others, and labels
-    of several columns, stay as they are. With 1,000 tasks, a step of labels by name
-    takes JAX eight times as long to compile.
+    With 1,000 tasks, a step of labels by name takes JAX eight times as long to compile.
     """
     names = [task.name for task in tasks]
     if not (hasattr(data, "element_spec") and hasattr(data, "map")):
@@ -336,8 +335,7 @@ class ConvertedBatches(keras.utils.PyDataset):
 def _joined(names, values, always=False, exact=True):
     """One float32 array of columns by name, or `values` if there is none that equals.
 
-    Tables, which have no width of their own, are `always` joined. Integers that are not
-    `exact` in it stay by name.
+    Tables are `always` joined. Integers that are not `exact` in it stay by name.
     """
     if not isinstance(values, dict) or {*values} != {*names}:
         return values

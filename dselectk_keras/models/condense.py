@@ -225,9 +225,13 @@ def _narrowed_gate(gate, chosen, used):
     """Build a gate that has chosen among the experts in use."""
     choices, _, logits = chosen
     place = {-1: -1, **{expert: i for i, expert in enumerate(used)}}
+    # A gate that was condensed before reports the indices from before.
+    numbers = getattr(gate, "kept", None) or list(range(gate.num_experts))
     new = ChosenGate(
         choices.shape[-1],
         np.vectorize(place.get)(choices),
+        kept=[numbers[i] for i in used],
+        num_before=getattr(gate, "num_before", None) or len(numbers),
         num_gates=None if choices.ndim == 1 else len(choices),
         weights_regularizer=gate.weights_regularizer,
         expert_dropout=gate.expert_dropout,

@@ -4,11 +4,7 @@ from typing import Any
 
 
 class Kind:
-    """Numbers; other kinds say what differs. For a kind of your own, add it to `KINDS`.
-
-    Args:
-        num_outputs: Width of the output.
-    """
+    """Numbers; other kinds say what differs. A kind of your own goes into `KINDS`."""
 
     activation: Any = None
     loss = "mean_squared_error"

@@ -129,10 +129,7 @@ def _output(model, name):
 
 
 def _rows_that_are_read(model, output, replaced):
-    """Compute tensors anew that are rows of the output of a gate or of a `MoE`.
-
-    Adds them to those that are `replaced`, by their `id`; other rows are not computed.
-    """
+    """Add rows of gates or `MoE` to those `replaced`; others are not computed."""
     calls = calls_for(model, output, replaced)
     for call in calls:
         layer, (mixtures, *others) = call.operation, call.outputs

@@ -118,10 +118,7 @@ def _kept(layer, saliency, num_experts):
 
 
 def _measure(model, layers, data):
-    """Compute the saliency and the weight, summed over choices, and their number.
-
-    They are arrays `(3, n)` by layer.
-    """
+    """Sum the saliency, number and weight of choices: arrays `(3, n)` by layer."""
     data = as_inputs(model, data)
     length = len(keras.tree.flatten(data)[0])
     if not length:

@@ -18,9 +18,7 @@ from dselectk_keras.models.columns import (
 def as_stream(model: Any, x: Any) -> Any:
     """Read the batches of a stream for a model that reads tables; else keep `x`.
 
-    A stream is a `keras.utils.PyDataset`, a `tf.data.Dataset`, a generator, or a
-    PyTorch `DataLoader`. In its batches, `x` is a table of pandas, or a dict of
-    columns.
+    In the batches, `x` is a table of pandas, or a dict of columns.
     """
     encoder = table_reader(model)
     if encoder is None:

@@ -173,11 +173,7 @@ def _choose_highlighted(weights, highlight):
 
 
 def _line_styles(highlights):
-    """A colour and a line style per expert, the same in all panels.
-
-    No two experts of a panel have the same colour if there are enough colours, and no
-    two of the figure have the same colour and line style.
-    """
+    """A colour and a line style per expert: equal in all panels, no two equal."""
     colors, uses, styles = {}, Counter(), {}
     for expert in sorted(set().union(*highlights)):
         taken = {

@@ -142,7 +142,7 @@ def test_other_gates_say_what_they_keep():
 
 @pytest.mark.every_backend
 def test_it_reloads(tmp_path):
-    gate = dk.ChosenGate(initial_choices=[1, 0])
+    gate = dk.ChosenGate(initial_choices=[1, 0], kept=[4, 7, 9], num_before=10)
     model = model_of(gate, 3, 2)
     gate.trainable_weights[0].assign([1.0, 0.0])
     again, x = reloaded(model, tmp_path), numbers((2, 3, 2))

@@ -572,7 +572,9 @@ def test_a_seed_may_be_an_integer_of_numpy():
 OTHER_VALUES = {
     **dict.fromkeys(("units", "seed", "salt", "baseline_units"), 9),
     **dict.fromkeys(("num_nonzeros", "num_tasks", "dense_steps"), 3),
+    "kept": [2, 3],
     "initial_choices": [2, 3],
+    "num_before": 7,
     **dict.fromkeys(("gamma", "temperature", "policy_weight"), 0.5),
     **dict.fromkeys(("entropy_reg", "sparsity_reg", "z_reg", "load_reg"), 0.02),
     **dict.fromkeys(("entropy_weight", "baseline_weight", "expert_dropout"), 0.1),
