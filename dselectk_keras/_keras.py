@@ -147,7 +147,7 @@ def calls_in(model):
 
 
 def has_graph(model):
-    """Whether a model is functional or sequential, so that its calls are known."""
+    """Whether a model is functional, or sequential and built: its calls are known."""
     return hasattr(getattr(model, "_functional", None) or model, "_nodes_by_depth")
 
 

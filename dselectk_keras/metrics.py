@@ -162,16 +162,11 @@ def example_weights(sample_weight, like):
 def used_experts(weights, tolerance):
     """Boolean array of the experts whose weight exceeds the tolerance."""
     weights = ops.convert_to_numpy(weights)
-    if weights.ndim == 0 or weights.shape[-1] == 0:
+    if weights.ndim == 0 or weights.shape[-1] == 0 or np.isnan(weights).any():
         raise ValueError(
-            "`weights` must have the experts as its last axis, at least one. "
-            f"Received shape: {weights.shape}. "
-            "Pass the result of `gate.expert_weights()`."
-        )
-    if np.isnan(weights).any():
-        raise ValueError(
-            "`weights` must be numbers. Received NaN among them. "
-            "The training run has diverged."
+            "`weights` must be numbers, with the experts as the last axis, at least "
+            f"one. Received: shape {weights.shape}, with {np.isnan(weights).sum()} NaN."
+            " Pass the result of `gate.expert_weights()`."
         )
     check_number("tolerance", tolerance, minimum=0)
     return weights > tolerance

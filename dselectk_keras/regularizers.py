@@ -48,17 +48,13 @@ class ScheduledRegularizer(Configured, keras.regularizers.Regularizer, abc.ABC):
     @classmethod
     def get(cls, identifier: Any, name: str) -> Any:
         """Convert the argument of this name, perhaps a weight, to a regularizer."""
-        if identifier is None:
-            return None
-        if isinstance(identifier, cls):
+        if identifier is None or isinstance(identifier, cls):
             return identifier
+        wanted = f"a `{cls.__name__}`, or its weight"
         if cls.__abstractmethods__:
-            kind = "this package" if cls is ScheduledRegularizer else "a gate's weights"
-            wanted = f"a regularizer of {kind}, such as `ImportanceRegularizer(0.1)`"
-        elif isinstance(identifier, keras.regularizers.Regularizer):
-            # It is callable, but no schedule.
-            wanted = f"a `{cls.__name__}`, or its weight"
-        else:
+            wanted = "a regularizer of weights, such as `ImportanceRegularizer(0.1)`"
+        # A regularizer of Keras is callable, but no schedule.
+        elif not isinstance(identifier, keras.regularizers.Regularizer):
             try:
                 return cls(identifier)
             except ValueError as error:

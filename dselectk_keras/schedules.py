@@ -4,7 +4,6 @@ A schedule is any `keras.optimizers.schedules.LearningRateSchedule`, such as `Ra
 is a function of the step without state. The gate that uses it counts the steps.
 """
 
-import numbers
 from typing import Any
 
 import keras
@@ -70,19 +69,15 @@ class Ramp(Configured, keras.optimizers.schedules.LearningRateSchedule):
                 "A ramp needs 0 <= begin < end, counted in steps. "
                 f"Received: begin={begin}, end={end}."
             )
-        if num_steps is None and isinstance(end, float) and end <= 1:
-            raise ValueError(
-                "If `begin` and `end` are fractions of a run, pass the run's length as "
-                f"`num_steps`. Received: end={end}, num_steps=None."
-            )
         if num_steps is not None:
             check_count("num_steps", num_steps)
-            if isinstance(end, numbers.Integral) and end > 1:
-                raise ValueError(
-                    "With `num_steps`, `begin` and `end` are fractions of a run, such "
-                    f"as end=0.9. Received: end={end}, num_steps={num_steps}. If they "
-                    "are steps, leave out `num_steps`."
-                )
+        is_fraction = type(end) is float and end <= 1
+        are_steps = type(end) is int and end > 1
+        if are_steps if num_steps is not None else is_fraction:
+            raise ValueError(
+                "With the run's length `num_steps`, `begin` and `end` are fractions of "
+                f"a run, and else steps. Received: end={end}, num_steps={num_steps}."
+            )
         self.initial_value = initial_value
         self.final_value = final_value
         self.end = end

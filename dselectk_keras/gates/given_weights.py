@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from dselectk_keras.utils import shown
+
 # The softmax of its logarithm is exactly 0 in float32.
 _ALMOST_ZERO = 1e-60
 
@@ -19,11 +21,9 @@ def check_expert_weights(weights: Any, num_nonzeros: int) -> np.ndarray:
     ):
         raise ValueError(
             "`weights` must be non-negative, sum to one along the last axis and "
-            f"have at most {num_nonzeros} nonzeros. Received: weights of shape "
-            f"{weights.shape} with {used.max()} nonzeros, in the range "
-            f"[{weights.min():g}, {weights.max():g}], with sums from "
-            f"{weights.sum(axis=-1).min():g} to {weights.sum(axis=-1).max():g}. "
-            f"To keep the largest, pass ops.keep_largest(weights, {num_nonzeros})."
+            f"have at most {num_nonzeros} nonzeros. Received: up to {used.max()} "
+            f"nonzeros, {shown(weights.tolist())}. To keep the largest, pass "
+            f"ops.keep_largest(weights, {num_nonzeros})."
         )
     return weights
 

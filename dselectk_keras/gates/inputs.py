@@ -34,13 +34,14 @@ def complete_inputs(gate: Any, inputs: Any) -> RouterInputs:
     x, examples = inputs.routing_inputs, inputs.examples
     check_built(gate)
     if (gate.routing_dim is None) != (x is None):
-        text = (
-            "static: leave the routing inputs out. Received: routing inputs."
-            if gate.routing_dim is None
-            else "per-example: pass routing inputs, gate(experts, routing_inputs). "
-            "Received: no routing inputs."
+        built, mend = (
+            ("static", "leave out") if x is not None else ("per-example", "pass")
         )
-        raise ValueError(f"The gate {gate.name!r} was built {text}")
+        raise ValueError(
+            f"The gate {gate.name!r} was built {built}: {mend} the routing inputs of "
+            f"gate(experts, routing_inputs). Received: {'no ' * (x is None)}routing "
+            "inputs."
+        )
     if x is None:
         return inputs._replace(valid=None)
     if np.shape(x):  # A Python number may be too large to convert.

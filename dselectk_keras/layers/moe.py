@@ -149,18 +149,14 @@ class MoE(GatedExperts):
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
         super().build(inputs_shape, routing_inputs_shape)
-        if self.dispatch not in ("auto", False) and not self.gate.max_experts(True):
+        most = self.gate.max_experts(once_decided=self._capacity is None)
+        if self.dispatch not in ("auto", False) and not most:
             raise ValueError(
                 "Dispatch needs a gate such as `TopKGate`, which limits the number of "
-                f"experts per example. Received: {type(self.gate).__name__}. Use "
-                "another gate, or dispatch=False; in a gate of your own, define "
-                "`max_experts`."
-            )
-        if self._capacity is not None and not self.gate.max_experts():
-            raise ValueError(
-                "A capacity would drop choices of a gate that is not sparse from the "
-                f"first step. Received: dispatch={self.dispatch} and "
-                f"{type(self.gate).__name__}. Use dispatch=True, which drops none."
+                "experts per example; a capacity, which drops choices, one that does "
+                f"so from the first step. Received: dispatch={self.dispatch} and "
+                f"{type(self.gate).__name__}. Use dispatch=False, or True without a "
+                "capacity; in a gate of your own, define `max_experts`."
             )
         self._num_features = inputs_shape[-1]
         self.decide_dispatch()

@@ -57,7 +57,7 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> Any:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 2.
     """
     tasks = {task.name: task for task in getattr(model, "tasks", ())}
-    outputs = getattr(model, "output", None) if _is_built(model) else None
+    outputs = model.output if has_graph(model) else None
     if not tasks and not isinstance(outputs, dict):
         raise ValueError(
             "A built functional model is needed that has tasks, or a dict of outputs "
@@ -86,10 +86,6 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> Any:
             name=label,
         )
     return condensed(small, tolerance, partly=True)
-
-
-def _is_built(model):
-    return isinstance(model, keras.Model) and has_graph(model) and model.built
 
 
 def _output(model, name):

@@ -19,7 +19,7 @@ from dselectk_keras.models.rebuild import (
     rebuild,
     sliced_bank,
 )
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, check_type
 
 BATCH_SIZE = 1024
 
@@ -68,14 +68,9 @@ def _check(layers, num_experts):
         )
     for layer in layers:
         gates, n = [gate for gate, _ in _gates(layer)], layer.experts.num_experts
+        wanted = "a gate with a logit per expert, to which `distill` changes others"
         for gate in gates:
-            if not isinstance(gate, LogitGate):
-                raise ValueError(
-                    "Experts can be removed by data from gates with a logit for each, "
-                    "such as `TopKGate`, `SwitchGate` and `SoftmaxGate`. Received: "
-                    f"{type(gate).__name__} in the layer {layer.name!r}. `distill` "
-                    "the model to such a gate first."
-                )
+            check_type(f"gate` of `{layer.name}", gate, LogitGate, wanted)
         # Each gate has as many experts as it may choose.
         k = max(gate.max_experts() or 1 for gate in gates)
         least = min(m for m in range(1, k + 1) if m + min(m, _num_own(layer)) >= k)

@@ -15,13 +15,12 @@ from dselectk_keras._keras import (
     has_graph,
     settings,
 )
-from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts
 
 
 def layers_to_replace(model: Any) -> list:
     """List the layers with experts and gates of a functional model."""
-    if not (isinstance(model, keras.Model) and has_graph(model) and model.built):
+    if not has_graph(model):
         raise ValueError(
             "A built functional or sequential model is needed. Received: "
             f"{model!r}, a {type(model).__name__}. Build it, or make it functional: "
@@ -59,20 +58,17 @@ def _checked(model, layers):
             f"Received layers: {', '.join(found)}."
         )
     for one, other in itertools.combinations(layers, 2):
-        for part in ("experts", "gate", "routing_network"):
-            if _part(one, part) is _part(other, part) is not None:
+        # A gate of its own is its own part.
+        defaults = {"experts": None, "gate": one, "routing_network": None}
+        for part, default in defaults.items():
+            own = getattr(one, part, default)
+            if own is not None and own in (other, getattr(other, part, None)):
                 raise ValueError(
                     "Layers that share a part cannot be replaced: each would get its "
                     f"own. Received: {part!r} shared by {one.name}, {other.name}. "
                     f"Build the layers with separate {part!r}."
                 )
     return layers
-
-
-def _part(layer, name):
-    """A part of a layer; a gate of its own is its own part."""
-    is_gate = name == "gate" and isinstance(layer, Gate)
-    return layer if is_gate else getattr(layer, name, None)
 
 
 def rebuild(

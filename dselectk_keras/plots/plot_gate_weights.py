@@ -131,34 +131,23 @@ def _split_panels(steps, weights, task_names):
     """Steps, and a list of weights (records, n) and of titles, one for each panel."""
     steps = convert("steps", steps, lambda given: np.asarray(given, dtype=float))
     weights = np.asarray(weights, dtype=float)
-    if weights.ndim not in (2, 3) or 0 in weights.shape:
+    axes = (2, 3) if task_names is None else (3,)
+    if (
+        weights.ndim not in axes
+        or 0 in weights.shape
+        or steps.shape != weights.shape[:1]
+        or (weights.ndim == 3 and weights.shape[1] > _MAX_PANELS)
+    ):
         raise ValueError(
-            "`weights` must have shape (records, experts) or (records, tasks, "
-            f"experts), none of them empty. Received shape: {weights.shape}. "
-            "Stack the recorded weights along the first axis."
-        )
-    if steps.shape != weights.shape[:1]:
-        raise ValueError(
-            f"`steps` must hold one step for each of the {len(weights)} records. "
-            f"Received shape: {steps.shape}. Give one step per row of `weights`."
+            "`weights` must have shape (records, experts) or, with `task_names`, "
+            f"(records, tasks, experts), with at most {_MAX_PANELS} tasks, and `steps` "
+            f"one step for each record. Received: weights of shape {weights.shape} and "
+            f"steps of shape {steps.shape}. Choose a few tasks with weights[:, [0, 1]],"
+            " or show the final weights of all with plot_expert_heatmap."
         )
     if weights.ndim == 2:
-        if task_names is not None:
-            raise ValueError(
-                "`task_names` needs weights of shape (records, tasks, experts). "
-                f"Received shape: {weights.shape}. "
-                "Leave it out for a single gate; `title` names it."
-            )
         return steps, [weights], [None]
-
-    num_tasks = weights.shape[1]
-    titles = style.check_names("task_names", task_names, num_tasks, "task")
-    if num_tasks > _MAX_PANELS:
-        raise ValueError(
-            f"At most {_MAX_PANELS} tasks fit one figure. Received {num_tasks}. "
-            "Choose a few with weights[:, [0, 1]], or show the final weights of all "
-            "with plot_expert_heatmap."
-        )
+    titles = style.check_names("task_names", task_names, weights.shape[1], "task")
     return steps, [*weights.swapaxes(0, 1)], titles
 
 
