@@ -445,8 +445,8 @@ test_what_cannot_be_is_refused = refusals(
     (MutualInformation, "`num_classes` must be a positive integer", (3, 2.5)),
     (MutualInformation, "`base` must be a finite number", (3, 2, 1)),
     (SelectionTable, "`normalize` must be one of None, 'cl", (2, 2, "rows")),
-    (active_experts, "`weights` must have the experts as its", 1.0, np.zeros((3, 0))),
-    (active_experts, "Received NaN among them", [0.5, np.nan]),
+    (active_experts, "the experts as the last axis", 1.0, np.zeros((3, 0))),
+    (active_experts, "must be numbers.* with 1 NaN", [0.5, np.nan]),
     (
         active_experts,
         "`tolerance` must be .* at least 0",

@@ -113,7 +113,7 @@ test_ramps_that_cannot_be_are_refused = refusals(
     (ramp, 'For a ramp to 0, pass kind="linear"', (1.0, -1.0)),
     (ramp, "needs 0 <= begin < end.*begin=10, end=10", {"begin": 10}),
     (ramp, "needs 0 <= begin < end", {"begin": -1}),
-    (ramp, r"as `num_steps`\. Received: end=0.5", {"end": 0.5}),
+    (ramp, r"length `num_steps`.* Received: end=0.5", {"end": 0.5}),
     (
         ramp,
         "`num_steps` must be a positive integer",
@@ -121,7 +121,7 @@ test_ramps_that_cannot_be_are_refused = refusals(
     ),
     (
         ramp,
-        r"fractions of a run.* Received: end=500, num_steps=1000\. If they are",
+        r"fractions of a run.* Received: end=500, num_steps=1000\.",
         {"end": 500, "num_steps": 1000},
     ),
 )

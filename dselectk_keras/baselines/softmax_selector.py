@@ -7,10 +7,11 @@ from keras import ops
 
 from dselectk_keras.gates.chosen_experts import (
     ChosenExperts,
+    log_weights,
+    one_expert_each,
     places_of,
     require_static,
 )
-from dselectk_keras.gates.given_weights import log_weights, one_expert_each
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selector_gate import SelectorGate

@@ -7,8 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
-from dselectk_keras.gates.given_weights import one_expert_each
+from dselectk_keras.gates.chosen_experts import (
+    ChosenExperts,
+    one_expert_each,
+    require_static,
+)
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing

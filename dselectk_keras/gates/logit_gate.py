@@ -7,9 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from dselectk_keras.gates.chosen_experts import check_expert_weights, log_weights
 from dselectk_keras.gates.dropout import drop_logits
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.given_weights import check_expert_weights, log_weights
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.routing import Routing

@@ -10,8 +10,8 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras._keras import all_layers
+from dselectk_keras.gates.chosen_experts import one_expert_each
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.given_weights import one_expert_each
 from dselectk_keras.gates.inputs import complete_inputs
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import clipped, filled, keep_largest, softmax

@@ -7,8 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
-from dselectk_keras.gates.given_weights import check_expert_weights, log_weights
+from dselectk_keras.gates.chosen_experts import (
+    ChosenExperts,
+    check_expert_weights,
+    log_weights,
+    require_static,
+)
 from dselectk_keras.gates.inputs import check_enough_experts
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import Logits, float32_weight

@@ -70,7 +70,7 @@ def _check(layers, num_experts):
         gates, n = [gate for gate, _ in _gates(layer)], layer.experts.num_experts
         wanted = "a gate with a logit per expert, to which `distill` changes others"
         for gate in gates:
-            check_type(f"gate` of `{layer.name}", gate, LogitGate, wanted)
+            check_type("gate", gate, LogitGate, wanted)
         # Each gate has as many experts as it may choose.
         k = max(gate.max_experts() or 1 for gate in gates)
         least = min(m for m in range(1, k + 1) if m + min(m, _num_own(layer)) >= k)

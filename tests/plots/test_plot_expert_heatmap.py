@@ -138,7 +138,7 @@ def test_weights_are_tasks_by_experts(shape):
 
 
 def test_nan_weights_are_not_taken_for_zeros():
-    with pytest.raises(ValueError, match=r"Received NaN among them"):
+    with pytest.raises(ValueError, match=r"with 1 NaN"):
         plot_expert_heatmap([[0.5, np.nan]])
 
 

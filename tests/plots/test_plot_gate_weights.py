@@ -193,17 +193,19 @@ def test_weights_have_two_or_three_axes(shape):
 
 
 def test_steps_and_records_are_as_many():
-    with pytest.raises(ValueError, match=r"one step for each of the 10 records"):
+    with pytest.raises(ValueError, match=r"one step for each record.* \(9,\)"):
         plot_gate_weights(STEPS[:-1], weights_to(0.7, 0.3))
 
 
 def test_many_tasks_are_sent_to_the_heat_map():
-    with pytest.raises(ValueError, match=r"Received 9\. .*plot_expert_heatmap"):
+    with pytest.raises(
+        ValueError, match=r"most 8 tasks.*10, 9, 3.*_heatmap"
+    ):
         plot_gate_weights(STEPS, np.zeros((10, 9, 3)))
 
 
 def test_a_single_gate_has_no_tasks():
-    with pytest.raises(ValueError, match=r"needs weights of shape \(records, tasks"):
+    with pytest.raises(ValueError, match=r"with `task_names`, \(records, tasks"):
         plot_gate_weights(STEPS, weights_to(0.7, 0.3), task_names=["a"])
 
 
