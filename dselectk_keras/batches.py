@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, unmasked
 
 __all__ = ["Batches"]
 
@@ -91,7 +91,9 @@ def as_arrays(name: str, values: Any) -> tuple:
             "Pass `dict(table)`, or `table.to_numpy()` in the order of the tasks."
         )
     # Columns that the encoder of a table has read stay what they are.
-    arrays = keras.tree.map_structure(np.asanyarray, tuple(values))
+    arrays = keras.tree.map_structure(
+        lambda array: unmasked(np.asanyarray(array)), tuple(values)
+    )
     if hasattr(values[0], "columns") and arrays[0].dtype == object:
         raise ValueError(
             f"A table of inputs in `{name}` must have columns of numbers, which become "

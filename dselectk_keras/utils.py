@@ -351,3 +351,12 @@ def with_name(kwargs: dict[str, Any], prefix: str) -> dict[str, Any]:
         return kwargs
     number = keras.backend.get_uid(prefix)
     return {**kwargs, "name": prefix if number == 1 else f"{prefix}_{number - 1}"}
+
+
+def unmasked(values: Any) -> Any:
+    """Put NaN where an array of NumPy is masked; return other values as they are."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    dtype = values.dtype if values.dtype.kind == "f" else "float64"
+    masked: Any = values.astype(dtype)
+    return masked.filled(np.nan)

@@ -11,7 +11,7 @@ from keras import ops
 
 from dselectk_keras._keras import all_layers
 from dselectk_keras.models.task import Task
-from dselectk_keras.utils import shown
+from dselectk_keras.utils import shown, unmasked
 
 # Objects that NumPy would make numbers of.
 NO_NUMBERS = str, bytes, np.datetime64, np.timedelta64
@@ -289,6 +289,7 @@ def _is_column_by_name(names, spec):
 
 def join_batch(names: Sequence[str], batch: Any) -> Any:
     """Join the labels, and the sample weights, of a batch of NumPy arrays."""
+    batch = keras.tree.map_structure(unmasked, batch)
     if not isinstance(batch, tuple) or len(batch) < 2:
         return batch
     x, *columns = batch
@@ -366,15 +367,6 @@ def as_numpy(values: Any) -> Any:
         return values.tocsr()
     is_tensor = ops.is_tensor(values)
     return ops.convert_to_numpy(values) if is_tensor else np.asarray(values)
-
-
-def unmasked(values: Any) -> Any:
-    """Put NaN where an array of NumPy is masked; return other values as they are."""
-    if not isinstance(values, np.ma.MaskedArray):
-        return values
-    dtype = values.dtype if values.dtype.kind == "f" else "float64"
-    masked: Any = values.astype(dtype)
-    return masked.filled(np.nan)
 
 
 def as_dense(values: Any) -> Any:
