@@ -68,8 +68,6 @@ def num_replicas() -> int:
     Keras averages the losses of the replicas, so that a loss that is a sum over the
     batch has to be multiplied by this number.
     """
-    if keras.backend.backend() != "tensorflow":
-        return 1
     context = _replica_context()
     return 1 if context is None else context.num_replicas_in_sync
 

@@ -169,8 +169,7 @@ class ImportanceRegularizer(WeightsRegularizer):
         self.squared = squared
 
     def term(self, inputs: Tensor) -> Tensor:
-        importance = ops.sum(ops.cast(inputs, "float32"), axis=0)
-        variation = coefficient_of_variation(importance)
+        variation = _variation(inputs)
         return ops.sum(ops.square(variation) if self.squared else variation)
 
 
@@ -198,8 +197,7 @@ class LoadRegularizer(ScheduledRegularizer):
     """
 
     def term(self, inputs: Tensor) -> Tensor:
-        load = ops.sum(ops.cast(inputs, "float32"), axis=0)
-        return ops.sum(ops.square(coefficient_of_variation(load)))
+        return ops.sum(ops.square(_variation(inputs)))
 
 
 @keras.saving.register_keras_serializable("dselectk_keras")
@@ -243,6 +241,11 @@ class SwitchLoadRegularizer(WeightsRegularizer):
             )
         parts = routing.weights, softmax(routing.logits)
         return self(tuple(map(routing.as_batch, parts)), step)
+
+
+def _variation(values):
+    """The coefficient of variation of sums over the batch."""
+    return coefficient_of_variation(ops.sum(ops.cast(values, "float32"), axis=0))
 
 
 def _shares(values):

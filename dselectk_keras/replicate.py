@@ -55,21 +55,6 @@ class Replicas:
     Args:
         copies: A list of the copies, each with `seed`, `settings`, `model`,
             `callbacks` and `history`: a dict of lists, as that of `fit`.
-
-    Example:
-        >>> def build(seed, learning_rate):
-        ...     model = build_multitask_model(3, ["a"], gate=DSelectKGate(2))
-        ...     model.compile(keras.optimizers.Adam(learning_rate))
-        ...     return model
-        >>> runs = replicate(
-        ...     build,
-        ...     (np.ones((8, 3)), np.arange(8)[:, None]),
-        ...     seeds=range(2),
-        ...     settings={"learning_rate": [0.1, 0.01]},
-        ...     verbose=0,
-        ... )
-        >>> runs.copies[1].settings, runs.copies[1].model.tasks
-        ({'learning_rate': 0.01}, (Task('a', 'regression'),))
     """
 
     def __init__(self, copies: list[Copy]) -> None:

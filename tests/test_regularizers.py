@@ -100,9 +100,7 @@ def test_a_bare_function_cannot_be_saved_and_a_weight_is_a_number_or_schedule(cl
     with pytest.raises(ValueError, match=r"is not .* cannot be saved\. Pass a number"):
         cls(lambda calls: calls).get_config()
     for weight in (None, "1", True, [1.0]):
-        with pytest.raises(
-            ValueError, match=r"be a finite .*LearningRateSchedule"
-        ):
+        with pytest.raises(ValueError, match=r"be a finite .*LearningRateSchedule"):
             cls(weight)
 
 

@@ -12,7 +12,6 @@ from keras import ops
 from dselectk_keras._keras import all_layers
 from dselectk_keras.gates.chosen_experts import one_expert_each
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.inputs import complete_inputs
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import clipped, filled, keep_largest, softmax
 from dselectk_keras.regularizers import EntropyRegularizer
@@ -153,9 +152,7 @@ class SelectorGate(Gate, abc.ABC):
 
     def largest_mass(self) -> np.ndarray:
         """Compute what part of its weight a static gate has on its k largest."""
-        return self._largest(ops.convert_to_numpy(self.expert_weights()))
-
-    def _largest(self, weights):
+        weights = ops.convert_to_numpy(self.expert_weights())
         return np.sort(weights, axis=-1)[..., -self.num_nonzeros :].sum(axis=-1)
 
     def decide(self, optimizer: Any = None) -> np.ndarray:
@@ -166,7 +163,7 @@ class SelectorGate(Gate, abc.ABC):
         kept. The optimizer is that of `choose`.
         """
         weights = ops.convert_to_numpy(self.expert_weights())
-        kept = self._largest(weights)
+        kept = self.largest_mass()
         if not np.isfinite(weights).all():
             return kept
         shares = softmax(self.shares(None), axis=-2)
@@ -227,8 +224,7 @@ class SelectorGate(Gate, abc.ABC):
 
     def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
         """Compute the weights of each selector, `([batch,] [num_gates,] k, n)`."""
-        z = self._z(complete_inputs(self, routing_inputs).routing_inputs)
-        return self.compute_selectors(self._codes(z, self.step))
+        return self._routing(routing_inputs, training=False).selectors
 
 
 def selector_gates(model: Any) -> list[SelectorGate]:

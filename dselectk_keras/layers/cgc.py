@@ -63,9 +63,7 @@ class CGC(GatedExperts):
         inputs: The input of all experts, `(batch, ...)`. For experts with
             `shared_input=False`, `(batch, tasks + 1, ...)`, with the input of the
             shared experts last.
-        routing_inputs: The inputs of per-example gates; by default, `inputs`.
-        training: Passed on to the experts and the gates.
-        mask: Which positions count (see `MoE`).
+        routing_inputs, training, mask: See `MoE`.
 
     Returns:
         A tensor `(batch, tasks, ...)`, or `(batch, tasks + 1, ...)` if there is a

@@ -40,10 +40,7 @@ class MMoE(MoE):
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts' input $x$.
-        routing_inputs: The inputs of per-example gates, $v$; by default, `inputs`.
-        training: Passed on to the experts and the gates.
-        mask: Which positions count (see `MoE`).
+        inputs, routing_inputs, training, mask: See `MoE`.
 
     Returns:
         A list of tensors `(batch, ...)`, one per task; a dict of them if the tasks

@@ -31,7 +31,7 @@ def as_inputs(model: Any, x: Any) -> Any:
     is_table = hasattr(x, "iloc")
     encoder = table_reader(model) if is_table or isinstance(x, dict) else None
     if encoder is not None:
-        return x if is_read(encoder, x) else encoder.read_table(x)
+        return encoder.read_table(x)
     wanted = getattr(model, "input", None)
     if isinstance(x, (dict, np.ma.MaskedArray)):
         return keras.tree.map_structure(unmasked, x)
@@ -56,35 +56,6 @@ def table_reader(model: Any) -> Any:
     """Find the layer of a model that reads a table, or `None`."""
     layers = all_layers(model) if isinstance(model, keras.Model) else ()
     return next((each for each in layers if hasattr(each, "read_table")), None)
-
-
-class ReadColumn(np.ndarray):
-    """A column that the encoder of a table has read, such as ids in place of strings.
-
-    Raw columns of ids, or of numbers, may have the dtype of the input, too.
-    """
-
-    def __array_function__(self, *args: Any) -> Any:
-        """Call a function of NumPy: columns that are joined stay such columns."""
-        found = super().__array_function__(*args)
-        return found.view(ReadColumn) if type(found) is np.ndarray else found
-
-
-def is_read(encoder: Any, columns: Any) -> bool:
-    """Check whether columns by name are what the encoder of a table has read.
-
-    Of tensors, only the dtypes say it.
-    """
-
-    def fits(column, dtype):
-        if isinstance(column, np.ndarray):
-            return isinstance(column, ReadColumn)
-        return dtype in str(getattr(column, "dtype", ""))
-
-    dtypes = encoder.input_dtypes
-    return isinstance(columns, dict) and all(
-        fits(columns.get(name), dtypes[name]) for name in dtypes
-    )
 
 
 def _lists(name, column, length):

@@ -16,7 +16,7 @@ from dselectk_keras._keras import (
 )
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.chosen import warn_if_random
-from dselectk_keras.layers import CGC, MMoE, MoE
+from dselectk_keras.layers import MMoE, MoE
 from dselectk_keras.layers.gated_experts import BY_GATE
 from dselectk_keras.models.condense import condensed
 from dselectk_keras.models.multitask_model import MultitaskModel
@@ -130,10 +130,11 @@ def _rows_that_are_read(model, output, replaced):
     for call in calls:
         layer, (mixtures, *others) = call.operation, call.outputs
         axis = getattr(layer, "num_routed_axes", 1)
-        gate = layer if isinstance(layer, Gate) else getattr(layer, "gate", None)
-        is_mixture = isinstance(layer, (Gate, MoE)) and not isinstance(layer, CGC)
+        if not isinstance(layer, (Gate, MoE)):
+            continue
+        gate = getattr(layer, "gate", layer)
         again = sum(each.operation is layer for each in calls_in(model)) > 1
-        if not is_mixture or others or again or (gate.num_gates or 1) == 1:
+        if others or again or (gate.num_gates or 1) == 1:
             continue
         readers = [x for x in calls if any(t is mixtures for t in x.input_tensors)]
         keys = [_key(reader, axis) for reader in readers]
@@ -142,12 +143,8 @@ def _rows_that_are_read(model, output, replaced):
         rows = sorted({key[axis] % gate.num_gates for key in keys})
         new = _with_rows(gate, rows)
         if layer is not gate:
-            tasks = (
-                [layer.task_names[row] for row in rows]
-                if isinstance(layer, MMoE)
-                else None
-            )
-            new = _with_gate(layer, new, tasks)
+            names = getattr(layer, "task_names", None)
+            new = _with_gate(layer, new, names and [names[row] for row in rows])
         mixed = _call_rows(model, call, new, rows, replaced)
         for reader, key in zip(readers, keys, strict=True):
             row = rows.index(key[axis] % gate.num_gates)
@@ -173,10 +170,9 @@ def _call_rows(model, call, layer, rows, known=None):
     args, kwargs = call.arguments.args, call.arguments.kwargs
     routing = args[1] if len(args) > 1 else kwargs.get("routing_inputs")
     old = call.operation
-    by_gate = getattr(old, "per_example", False) == BY_GATE
-    if isinstance(old, Gate):
-        by_gate = routing is not None and len(routing.shape) == 3
-    if by_gate:
+    if old.per_example == BY_GATE or (
+        isinstance(old, Gate) and routing is not None and len(routing.shape) == 3
+    ):
         new = recomputed(model, routing, known)
         known[id(routing)] = Take(rows, axis=getattr(old, "num_routed_axes", 1))(new)
     for tensor in call.input_tensors:

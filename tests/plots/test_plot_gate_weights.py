@@ -198,9 +198,7 @@ def test_steps_and_records_are_as_many():
 
 
 def test_many_tasks_are_sent_to_the_heat_map():
-    with pytest.raises(
-        ValueError, match=r"most 8 tasks.*10, 9, 3.*_heatmap"
-    ):
+    with pytest.raises(ValueError, match=r"most 8 tasks.*10, 9, 3.*_heatmap"):
         plot_gate_weights(STEPS, np.zeros((10, 9, 3)))
 
 
