@@ -93,9 +93,10 @@ def check_shape(name: str, shape: Any, rank: int = 1) -> None:
 
 def check_number(name: str, value: Any, **bounds: float) -> Any:
     """Convert a setting to a finite number within the `BOUNDS`, or raise an error."""
-    number = as_python(value)
+    item = as_python(value)
+    number: Any = item
     if (
-        not isinstance(number, numbers.Real)
+        not isinstance(item, numbers.Real)
         or type(number) is bool
         or not abs(number) <= sys.float_info.max
         or not all(BOUNDS[kind][0](number, bound) for kind, bound in bounds.items())

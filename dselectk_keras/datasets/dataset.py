@@ -76,8 +76,9 @@ class Dataset:
             value = getattr(self, name)
             if value is None and name in ("groups", "num_classes"):
                 continue
-            is_list = isinstance(value, (list, tuple, np.ndarray)) and len(value)
-            if not is_list or len(value) != self.num_tasks:
+            is_list = isinstance(value, (list, tuple, np.ndarray))
+            count = len(value) if is_list else 0
+            if not count or count != self.num_tasks:
                 raise ValueError(
                     f"`{name}` must be a list or tuple with one entry for each task, "
                     f"as `task_names`. Received: {name}={shown(value)}."
