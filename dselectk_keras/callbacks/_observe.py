@@ -157,7 +157,7 @@ def _arrays(report, gate):
         return value[valid].mean(axis=0) if gate.per_example else value
 
     weights = report["weights"]
-    if getattr(gate, "kept", None) is not None:
+    if getattr(gate, "num_before", None) is not None:
         # The experts of a condensed gate keep their original indices.
         places = np.zeros((*weights.shape[:-1], gate.num_before), weights.dtype)
         places[..., gate.kept] = weights

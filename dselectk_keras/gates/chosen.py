@@ -93,6 +93,7 @@ class ChosenGate(Gate):
         self.initial_choices: Any = initial_choices
         if kept is not None:
             kept = check_integers("kept", kept, -1, MAX_EXPERTS)
+        if num_before is not None:
             num_before = check_count("num_before", num_before, maximum=MAX_EXPERTS)
         self.kept = kept
         self.num_before = num_before

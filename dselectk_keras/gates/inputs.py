@@ -34,13 +34,11 @@ def complete_inputs(gate: Any, inputs: Any) -> RouterInputs:
     x, examples = inputs.routing_inputs, inputs.examples
     check_built(gate)
     if (gate.routing_dim is None) != (x is None):
-        built, mend = (
-            ("static", "leave out") if x is not None else ("per-example", "pass")
-        )
+        built, mend = ("per-example", "pass") if x is None else ("static", "leave out")
         raise ValueError(
-            f"The gate {gate.name!r} was built {built}: {mend} the routing inputs of "
-            f"gate(experts, routing_inputs). Received: {'no ' * (x is None)}routing "
-            "inputs."
+            f"The gate {gate.name!r} was built {built}: {mend} routing inputs, "
+            f"gate(experts{', routing_inputs' * (x is None)}). Received: "
+            f"{'no ' * (x is None)}routing inputs."
         )
     if x is None:
         return inputs._replace(valid=None)

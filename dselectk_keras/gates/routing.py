@@ -59,8 +59,8 @@ class Routing(NamedTuple):
                 "Experts must be a list of tensors (batch, ...), or one tensor (batch, "
                 "num_experts, ...) with an axis for their outputs, with as many "
                 f"examples as the routing inputs. Received: experts of shape {shape} "
-                f"and {batch[1]} routing inputs. Pass gate([first, second]); for "
-                "scalar outputs, keras.ops.expand_dims(experts, -1)."
+                f"and {batch[1]} routing inputs. Pass gate([first, second]), not a "
+                "tuple; for scalar outputs, keras.ops.expand_dims(experts, -1)."
             )
         return mix(experts, self.weights, self.per_example)
 

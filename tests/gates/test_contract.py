@@ -845,13 +845,13 @@ def test_a_gate_without_weights_says_so(case):
 def test_a_gate_stays_static_or_per_example(case, look):
     gate, features = build(case.make(), look), numbers((BATCH, DIM))
     rows = [
-        (gate, (experts_of(),), "built per-example: pass the routing inputs"),
+        (gate, (experts_of(),), "built per-example: pass routing inputs"),
         (gate.expert_weights, (), "built per-example"),
     ]
     if None in case.looks:
         gate = build(case.make(), None)
         rows += [
-            (gate, (experts_of(), features), "static: leave out the routing inputs"),
+            (gate, (experts_of(), features), "static: leave out routing inputs"),
             (gate.expert_weights, (features,), "built static"),
         ]
     for call, given, text in rows:

@@ -28,7 +28,7 @@ def test_a_tuple_stands_for_two_arguments(given, arguments):
     ("given", "text"),
     [
         # The units of one expert.
-        (((8, 4),), r"output of one expert.*\(8, 4\)\. Pass a list"),
+        (((8, 4),), r"an axis for their outputs.*\(8, 4\)"),
         # A tuple is experts and routing inputs, not two experts.
         ((((8, 4), (8, 4)),), r"gate\(\[first, second\]\), not a tuple"),
         # The axes of the experts and of the batch are swapped.
