@@ -48,7 +48,6 @@ class Batches(keras.utils.PyDataset):
         return -(-self._num_samples // self.batch_size)
 
     def __getitem__(self, index: int) -> tuple:
-        """The inputs and labels of a batch."""
         if index == self.num_batches - 1:
             self._used = True
         chosen = self.order[index * self.batch_size : (index + 1) * self.batch_size]

@@ -52,9 +52,7 @@ class ScheduledRegularizer(Configured, keras.regularizers.Regularizer, abc.ABC):
             return identifier
         wanted = f"a `{cls.__name__}`, or its weight"
         if cls.__abstractmethods__:
-            wanted = (
-                "a regularizer of a gate's weights, as `ImportanceRegularizer(0.1)`"
-            )
+            wanted = "a regularizer of a gate's weights, as `ImportanceRegularizer(1)`"
         # A regularizer of Keras is callable, but no schedule.
         elif not isinstance(identifier, keras.regularizers.Regularizer):
             try:

@@ -86,7 +86,6 @@ class Ramp(Configured, keras.optimizers.schedules.LearningRateSchedule):
         self.num_steps = num_steps
 
     def __call__(self, step: Tensor) -> Tensor:
-        """Compute the value at `step`."""
         step = ops.cast(step, "float32") / (self.num_steps or 1)
         t = ops.clip((step - self.begin) / (self.end - self.begin), 0.0, 1.0)
         if self.kind == "linear":

@@ -71,7 +71,6 @@ class Dataset:
     num_classes: tuple[int | None, ...] | None = None
 
     def __post_init__(self):
-        """Check that the fields are consistent."""
         for name in ("task_names", "task_kinds", "groups", "num_classes"):
             value = getattr(self, name)
             if value is None and name in ("groups", "num_classes"):

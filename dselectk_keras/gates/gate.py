@@ -317,7 +317,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
     def __call__(
         self, experts: Any, routing_inputs: Tensor = None, **kwargs: Any
     ) -> Tensor:
-        """Mix the experts; see the class."""
         return super().__call__(*as_arguments(experts, routing_inputs), **kwargs)
 
     def build_for(self, experts_shape: Any, *shapes: Any) -> None:

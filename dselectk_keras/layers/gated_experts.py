@@ -79,7 +79,6 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         self.supports_masking = True
 
     def __call__(self, inputs: Any, routing_inputs: Any = None, **kwargs: Any) -> Any:
-        """Evaluate the experts and combine them; see the class."""
         return super().__call__(*as_arguments(inputs, routing_inputs), **kwargs)
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:

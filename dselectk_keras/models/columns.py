@@ -290,7 +290,6 @@ class ConvertedBatches(keras.utils.PyDataset):
         self.convert, self.data = convert, data
 
     def __getitem__(self, index: int) -> Any:
-        """A batch."""
         return self.convert(self.data[index])
 
     @property
