@@ -315,12 +315,10 @@ def smooth_step(x: Tensor, gamma: Tensor = 1.0) -> Tensor:
         B.3.
     """
     if isinstance(gamma, numbers.Real) or not hasattr(gamma, "shape"):
-        gamma = float(check_number("gamma", gamma, above=0))
-    x = ops.cast(x, "float32")
-    if isinstance(gamma, float):
-        gamma = max(gamma, 1e-7)
+        gamma = max(float(check_number("gamma", gamma, above=0)), 1e-7)
     else:
         gamma = clipped(ops.cast(gamma, "float32"), 1e-7)
+    x = ops.cast(x, "float32")
     u = clipped(x / gamma + 0.5, 0.0, 1.0)
     return u * u * (3.0 - 2.0 * u)
 

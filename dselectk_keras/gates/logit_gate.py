@@ -23,13 +23,7 @@ class LogitGate(Gate, abc.ABC):
     A subclass computes them in `compute_weights`, from `kept_logits`. It returns the
     logits of all experts too, for the router z-loss.
 
-    Args:
-        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
-        use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and experts' kernels,
-            as SMEAR's router does.
-        z_reg: The router z-loss: a `RouterZRegularizer`, or its weight.
-        **kwargs: The arguments of `Gate`.
+    The arguments are those of `SoftmaxGate`.
     """
 
     def __init__(

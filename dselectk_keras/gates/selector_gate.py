@@ -46,15 +46,7 @@ class SelectorGate(Gate, abc.ABC):
     which the selectors begin to narrow and are exactly one expert each. With zeros, as
     at first, they never narrow.
 
-    Args:
-        num_nonzeros: The number of selectors, $k$.
-        entropy_reg: An `EntropyRegularizer`, or its weight as a number or schedule.
-        z_initializer: For the selectors' logits.
-        w_initializer: For the logits of their shares.
-        reduction: `"sum"` or `"mean"` of a per-example gate's penalties over the batch.
-        normalize: Whether to layer-normalize the routing inputs and the kernels of the
-            logits, as SMEAR's router does. The release does not.
-        **kwargs: The arguments of `Gate`.
+    The arguments are those of `DSelectKGate`.
     """
 
     _z: Any
