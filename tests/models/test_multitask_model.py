@@ -740,3 +740,27 @@ def test_an_unknown_argument_is_refused():
     inputs = keras.Input((3,))
     with pytest.raises(TypeError, match="argument 'label_averge'"):
         dk.MultitaskModel(inputs, {"a": layers.Dense(1)(inputs)}, label_averge="labels")
+
+
+@pytest.mark.backend_independent
+def test_of_many_tasks_fit_prints_the_sums_alone(capsys):
+    x = np.ones((4, 2), "float32")
+    for number, logger, shown in (
+        (3, [], "a2_loss"),
+        (4, [], ""),
+        (4, [keras.callbacks.ProgbarLogger()], "a2_loss"),
+    ):
+        inputs = keras.Input((2,))
+        names = [f"a{i}" for i in range(number)]
+        outputs = keras.layers.Dense(number)(inputs)
+        model = dk.MultitaskModel(inputs, outputs, tasks=names)
+        model.compile("sgd")
+        labels = np.arange(4.0 * number).reshape(4, number)
+        history = model.fit(
+            x, labels, verbose=2, validation_data=(x, labels), callbacks=logger
+        )
+        printed = capsys.readouterr().out
+        assert {"val_task_loss", "a0_mean_absolute_error"} <= {*history.history}
+        assert "val_task_loss" in printed
+        assert shown in printed
+        assert shown or "a2_" not in printed
