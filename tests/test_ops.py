@@ -637,9 +637,8 @@ def spoiled(array):
 
 UNITS, LABELS = drawn()
 FIT = partial(choose_by_fit, UNITS, LABELS)
-SAMPLES = r"same number of samples, at least one\. Received: "
-WEIGHTS_OF = "`weights` must have a number of 0 or more"
-TASKS = "all from 0 to the largest. Received: tasks="
+SAMPLES = r"same number of samples, at least one, .* Received: \("
+TASKS = "all from 0 to the largest. Received: .* tasks="
 test_wrong_settings_are_refused = refusals(
     (partial(keep_top_k, [1.0, 2.0]), "`k` must be a positive integer", 0),
     (partial(keep_largest, [0.5, 0.5]), "`k` must be a positive integer", 0),

@@ -340,7 +340,7 @@ test_what_cannot_be_is_refused = refusals(
     (TRAIN_PLAIN, "epochs=0", {"epochs": 0}),
     (TRAIN_PLAIN, "batch_size=0", {"batch_size": 0}),
     (TRAIN_PLAIN, "vectorize=0", {"vectorize": 0}),
-    (TRAIN_PLAIN, "each copy needs its own", {"callbacks": [dk.DecideGates()]}),
+    (TRAIN_PLAIN, "for each copy its own", {"callbacks": [dk.DecideGates()]}),
     (train, "a compiled Keras model. Received: None", lambda seed: None),
     (TRAIN_PLAIN, r"`data` must .* lengths: \[4, 5\]", {"data": (X[:5], X[:4, :1])}),
     (TRAIN_PLAIN, "`data` must be a tuple of inputs and", {"data": X}),

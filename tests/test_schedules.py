@@ -107,7 +107,7 @@ test_ramps_that_cannot_be_are_refused = refusals(
     (ramp, "`num_steps` must be a positive integer", {"end": 0.5, "num_steps": 0}),
     (
         ramp,
-        r"fractions of a run.* Received: end=500, num_steps=1000\. If they are",
+        r"fractions of a run.* Received: end=500, num_steps=1000\.",
         {"end": 500, "num_steps": 1000},
     ),
 )

@@ -1,23 +1,9 @@
-"""Splits are disjoint, and take what is asked for."""
+"""Parts of a data set have random numbers of their own."""
 
-import numpy as np
 import pytest
-from helpers import refusals
 
 from dselectk_keras import datasets
 from dselectk_keras.datasets import sampling
-
-
-def partition(num_samples=10, seed=0, **sizes):
-    return sampling.partition(np.random.default_rng(seed), num_samples, **sizes)
-
-
-def test_parts_are_disjoint_and_none_takes_the_rest():
-    first, rest, last = partition(a=2, b=None, c=3)
-    assert (len(first), len(rest), len(last)) == (2, 5, 3)
-    assert sorted([*first, *rest, *last]) == list(range(10))
-    (only,) = partition(a=4)
-    assert len(set(only)) == 4
 
 
 @pytest.mark.parametrize(
