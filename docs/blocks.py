@@ -27,8 +27,6 @@ SPEEDUPS = (
     ("one of these 4 tasks alone", "W4-static", "one task", "bank"),
     ("4 of 8 convolutional experts, condensed", "W3", "condensed", "bank"),
     ("at most 8 of 64 experts per example, dispatched", "W4", "dispatched", "bank"),
-    ("2 of 8 experts per token, dispatched", "W5-tokens-8", "dispatched", "bank"),
-    ("2 of 64 experts per token, dispatched", "W5-tokens-64", "dispatched", "bank"),
 )
 # The rows of the README: what, compared with what, workload, form, the other form, and
 # what is timed.
@@ -106,7 +104,7 @@ def benchmark(backend):
 def times(found, kind, name, form, other):
     """The speed of a form, in multiples of another form's: `predict` or `fit`."""
     if other == "release":
-        forms = found["others"].get(f"{name}, release", {}).get("forms")
+        forms = found["release"].get(name, {}).get("forms")
         if not forms:
             return "-"
         number = forms["release"][f"{kind}_ms"] / forms[form][f"{kind}_ms"]
@@ -442,9 +440,7 @@ PAGES = {
     "docs/decoder.md": {"decoder": decoder},
     "docs/scaling.md": {"plan": example_plans},
     "docs/serving.md": {"latency": latency},
-    "docs/compared.md": {
-        name: functools.partial(study, name) for name in ("ranking", "libraries")
-    },
+    "docs/compared.md": {"ranking": functools.partial(study, "ranking")},
     "docs/tables.md": {"tables": functools.partial(study, "tables")},
     "docs/results/tables.md": {"each_table": each_table},
     "docs/choosing.md": {

@@ -343,4 +343,4 @@ plt.show()
 #   default, computes only the chosen experts too, and drops none.
 # - **One choice per sequence:** pass `routing_inputs` of the shape `(batch, features)`,
 #   or a `routing_network` that pools.
-# - **Wall time:** [Speed and memory](../performance.md) has a benchmark for tokens.
+# - **Wall time:** [Sparse experts in a decoder](../decoder.md) has times of a block.

@@ -3,8 +3,8 @@
     python scripts/benchmark.py
 
 takes about half an hour on two cores and writes into docs/results. With --quick it only
-sees that all forms compute the same. With --release, --libmtl or --transformers it
-compares the package with other people's code alone.
+sees that all forms compute the same. With --release it compares the package with the
+original code alone.
 """
 
 import argparse
@@ -18,9 +18,9 @@ import sys
 
 from common.command_line import COMPILE_FAST, check_names, make_parser
 
-BACKENDS = ("tensorflow", "jax", "torch")
+BACKENDS = "tensorflow", "jax", "torch"
 ROUNDS = 5  # How often each form has its turn.
-MANY_LABELS = ("W2",)  # Workloads whose labels by name are timed too.
+MANY_LABELS = "W2"  # Its labels by name are timed too.
 
 
 def main(arguments=None):
@@ -29,7 +29,8 @@ def main(arguments=None):
     options = parse(given)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     if options.part:
-        return run_here(options, given[: given.index("--part")])
+        run_here(options, given[: given.index("--part")])
+        return
     if options.quick:
         os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)
     os.environ["KERAS_BACKEND"] = options.backends[0]
@@ -40,19 +41,18 @@ def main(arguments=None):
     check_names("form", options.forms or [], FORMS)
     todos = {backend: parts(backend, options) for backend in options.backends}
     if not any(todos.values()):
-        sys.exit("Nothing to measure: the other code has other workloads or backends.")
+        sys.exit("Nothing to measure: the release has other workloads, and TensorFlow.")
     for backend, todo in todos.items():
         for number, part in enumerate(todo, start=1):
             print(f"{backend}, {number} of {len(todo)}: {' '.join(part)}", flush=True)
             environment = {**os.environ, "KERAS_BACKEND": backend}
-            if part[0] == "other":
-                environment["TF_USE_LEGACY_KERAS"] = "1"  # The release needs Keras 2.
+            if part[0] == "release":
+                environment["TF_USE_LEGACY_KERAS"] = "1"  # It needs Keras 2.
             command = [sys.executable, __file__, *given, "--part", *part]
             if subprocess.run(command, env=environment, check=False).returncode:
                 sys.exit(f"{' '.join(part)} failed on {backend}.")
     if not options.quick:
         print(f"Written to {write_page(options.out)}.")
-    return 0
 
 
 def parse(arguments):
@@ -65,11 +65,7 @@ def parse(arguments):
     add("--forms", nargs="+", metavar="NAME", help="such as bank; all if left out")
     add("--quick", action="store_true", help="only see that all forms agree")
     add("--release", metavar="FILE", help="dselect_k_moe.py of the original release")
-    add("--libmtl", metavar="FOLDER", help="folder of a copy of LibMTL")
-    add("--transformers", metavar="FOLDER", help="made by pip install --target FOLDER")
-    add(
-        "--out", default="docs/results", type=pathlib.Path, help="folder of the results"
-    )
+    add("--out", default="docs/results", type=pathlib.Path, help="of the results")
     add("--part", nargs="+", help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -77,25 +73,20 @@ def parse(arguments):
 def parts(backend, options):
     """List what to run for a backend, one process each: lists of names."""
     from research.speed import WORKLOADS
-    from research.speed.others import OTHERS
+    from research.speed.release import POSSIBLE
     from research.speed.replicated import SHAPES
 
     workloads = options.workloads or list(WORKLOADS)
     if options.quick:
         return [["check", *workloads]]
-    others = [
-        ["other", name, workload]
-        for name, (own_backend, possible) in OTHERS.items()
-        for workload in workloads
-        if getattr(options, name) and backend == own_backend and workload in possible
-    ]
-    if others or any(getattr(options, name) for name in OTHERS):
-        return others
+    if options.release:
+        own = POSSIBLE if backend == "tensorflow" else ()
+        return [["release", name] for name in workloads if name in own]
     # Replicas are one program on JAX alone.
     shapes = SHAPES if backend == "jax" and not options.workloads else ()
-    found = [["workload", name] for name in workloads]
-    if not options.forms:
-        found += [["labels", name] for name in workloads if name in MANY_LABELS]
+    found = [["workloads", name] for name in workloads]
+    if not options.forms and MANY_LABELS in workloads:
+        found.append(["labels", MANY_LABELS])
     return [*found, *(["replicate", name] for name in shapes)]
 
 
@@ -104,7 +95,7 @@ def run_here(options, given):
     from research.speed import WORKLOADS
     from research.speed.labels import measure_labels
     from research.speed.measure import check_forms, measure
-    from research.speed.others import measure_other
+    from research.speed.release import measure_release
     from research.speed.replicated import measure_replicate
 
     def progress(text):
@@ -116,45 +107,42 @@ def run_here(options, given):
         # Some workloads are the same when they are small.
         for workload in dict.fromkeys(WORKLOADS[name].small() for name in names):
             check_forms(workload)
-    elif kind == "workload":
-        work = WORKLOADS[names[0]]
-        found = {"title": work.title}
-        chosen = work.forms
+        return
+    (name,), work = names, WORKLOADS.get(names[0])
+    if kind == "workloads":
+        chosen, found = work.forms, {"title": work.title}
         if options.forms:
             chosen = [form for form in chosen if form in ("bank", *options.forms)]
         else:
-            found["differences"] = check_forms(work)
+            found |= {"differences": check_forms(work)}
         makers = {form: functools.partial(work.model, form) for form in chosen}
         found |= measure(work, makers, ROUNDS, progress)
-        keep(options.out, ("workloads", names[0]), found, given)
     elif kind == "labels":
-        found = measure_labels(WORKLOADS[names[0]], progress=progress)
-        keep(options.out, ("labels", names[0]), found, given)
+        found = measure_labels(work, progress=progress)
     elif kind == "replicate":
-        found = measure_replicate(*names, progress=progress)
-        keep(options.out, ("replicate", names[0]), found, given)
+        found = measure_replicate(name, progress=progress)
     else:
-        path = getattr(options, names[0])
-        forms = measure_other(names[0], path, names[1], ROUNDS, progress)
+        found = measure_release(options.release, name, ROUNDS, progress)
         # Results keep no folders of this machine.
-        given = [pathlib.Path(word).name if word == path else word for word in given]
-        place = "others", f"{names[1]}, {names[0]}"
-        keep(options.out, place, {"forms": forms}, given)
+        given = [pathlib.Path(w).name if w == options.release else w for w in given]
+    keep(options.out, kind, name, found, given)
 
 
-def keep(out, place, found, given):
+def keep(out, kind, name, found, given):
     """Keep a result in the file of the device and the backend; return its path."""
     from common.environment import environment, file_name
     from common.files import write_json
 
-    command = " ".join(["python scripts/benchmark.py", *given])
-    about = {**environment(), "command": command}
+    about = {
+        **environment(),
+        "command": f"python scripts/benchmark.py {' '.join(given)}",
+    }
     path = out / file_name("benchmark", about)
-    kept = {"workloads": {}, "labels": {}, "replicate": {}, "others": {}}
+    kept = {"workloads": {}, "labels": {}, "replicate": {}, "release": {}}
     if path.exists():
         kept |= json.loads(path.read_text(encoding="utf-8"))
     kept["about"] = about
-    kept[place[0]][place[1]] = {**found, "about": about}
+    kept[kind][name] = {**found, "about": about}
     write_json(path, kept)
     return path
 

@@ -15,47 +15,13 @@ import re
 import shlex
 import sys
 
-from common.command_line import (
-    add_backend,
-    check_names,
-    choose_backend,
-    count,
-    make_parser,
-    refuse,
-    without_data_dir,
-)
-
-PRESETS = ("smoke", "cpu", "paper")
-INTRODUCTION = (
-    "Every figure and table of the four papers: a page with the paper's claims and "
-    "numbers beside ours, a verdict and the command that made it, or why there is no "
-    "page. Before them is what each abstract says, and what we found of it.\n\n"
-    "A claim *holds*, or it is *refuted*; *nil*, where half of the paper's difference "
-    "is excluded; *not testable here*, with the reason, and what these runs alone "
-    "would say; *inadmissible*, where no run keeps the paper's rules (no other run "
-    "counts); *undecided*, with what would decide, if that is known: so many seeds of "
-    "the same settings, or further searches of settings; or *not run*. What the paper "
-    "says once is one claim, also where it is judged for two starts of Top-k or for "
-    "three backends: it is undecided if they differ. A statement without a result is "
-    "no claim.\n\n"
-    "**Stand-ins.** Where the paper's data are private or too large, others stand in: "
-    "a simulation for the logs of recommenders, garments in six styles for DomainNet, "
-    "pairs of digits for CIFAR-100. There, only the order of methods is judged; what "
-    "holds or is refuted does so *on a stand-in*, in all counts, and nothing is nil, "
-    "because the paper's differences are of its own data. A stand-in has to have what "
-    "a claim is about. It has neither named tasks and domains nor the size of a "
-    "difference: such claims are not testable here. Nor are any on T5 and GLUE, since "
-    "made-up sentences are no language that a network could have learned before.\n\n"
-    "*Untrained* are pages on formulas, data or times. Each page says what the paper's "
-    "size would cost. Verdicts and numbers are computed from the committed results in "
-    "`docs/results`; no number of ours is typed by hand, and no seed is left out."
-)
+from common import command_line as cli
 
 
 def main(arguments=None):
     """Parse, run, and say where the page is."""
     options = parse(arguments)
-    choose_backend(options.backend)
+    cli.choose_backend(options.backend)
     # The backend is chosen: Keras may be imported.
     from research.engine import Results
     from research.engine.plan import HOW, plan
@@ -68,7 +34,7 @@ def main(arguments=None):
             print(f"{name:28s}{kind.where or 'Experiment'}: {kind.title}")
         return 0
     names = options.names or list(EXPERIMENTS)
-    check_names("experiment", names, known)
+    cli.check_names("experiment", names, known)
     try:
         chosen = {name: choose(known[name], options) for name in names}
     except ValueError as error:
@@ -87,7 +53,9 @@ def main(arguments=None):
     root = pathlib.Path(options.out or base / "results")
     site = pathlib.Path(options.pages or base / "reproduction")
     given = sys.argv[1:] if arguments is None else arguments
-    command = shlex.join(["python", "scripts/reproduce.py", *without_data_dir(given)])
+    command = shlex.join(
+        ["python", "scripts/reproduce.py", *cli.without_data_dir(given)]
+    )
     run(chosen, options, label, root, site, command)
     write_index(known, options, label, root, site)
     return 0
@@ -96,13 +64,13 @@ def main(arguments=None):
 def write_index(known, options, label, root, site):
     """Write the index of the pages of a folder, if it has any."""
     from research.engine import Results, pages
-    from research.papers import ABSTRACTS, COVERAGE
+    from research.papers import ABSTRACTS, COVERAGE, INTRODUCTION
 
     listed = []
-    for name, kind in known.items():
+    for name in known:
         if (site / f"{name}.md").exists():
             try:
-                listed.append(Results(choose(kind, options), label, root))
+                listed.append(Results(choose(known[name], options), label, root))
             except ValueError as error:
                 print(f"Left out of the index: {error}")
     if listed:
@@ -122,14 +90,9 @@ def run(chosen, options, label, root, site, command):
             results = Results(experiment, label, root)
         else:
             print(f"{name} ({number} of {len(chosen)}): {experiment.title}", flush=True)
-            results = reproduce(
-                experiment,
-                preset=label,
-                folder=root,
-                together=options.together,
-                fresh=options.fresh and experiment.source not in begun,
-                command=command,
-            )
+            fresh = options.fresh and experiment.source not in begun
+            own = {"together": options.together, "fresh": fresh, "command": command}
+            results = reproduce(experiment, preset=label, folder=root, **own)
             begun.add(experiment.source)
         if not results.complete:
             print(f"{name} has not been run to its end: no page.")
@@ -144,49 +107,32 @@ def choose(kind, options):
     """The preset of an experiment, with what the command line changes."""
     from common.set_fields import set_fields
 
-    presets = kind.presets()
-    if options.preset not in presets:
-        raise ValueError(
-            f"{kind.name} has no preset {options.preset!r}. Known: "
-            f"{', '.join(presets)}."
-        )
-    changes = {"data_dir": options.data_dir}
-    if options.seeds is not None:
-        changes["seeds"] = options.seeds
-    experiment = dataclasses.replace(presets[options.preset], **changes)
-    return set_fields(experiment, options.set)
+    presets, preset = kind.presets(), options.preset
+    if preset not in presets:
+        known = ", ".join(presets)
+        raise ValueError(f"{kind.name} has no preset {preset!r}. Known: {known}.")
+    changes = {"data_dir": options.data_dir, "seeds": options.seeds}
+    changes = {name: each for name, each in changes.items() if each is not None}
+    return set_fields(dataclasses.replace(presets[preset], **changes), options.set)
 
 
 def parse(arguments):
     """Read the command line."""
-    parser = make_parser(__doc__)
-    add_backend(parser)
+    parser = cli.make_parser(__doc__)
+    cli.add_backend(parser)
     add = parser.add_argument
     names = "such as dselectk-fig5; all of the papers if none"
     add("names", nargs="*", metavar="NAME", help=names)
     add("--list", action="store_true", help="list the names, and stop")
-    add(
-        "--preset",
-        choices=PRESETS,
-        default="cpu",
-        help="smoke: seconds, on noise in place of real data; cpu: minutes to an hour; "
-        "paper: the paper's protocol, for a GPU",
-    )
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="change a field of the config, such as epochs=3; may be repeated",
-    )
-    add("--seeds", type=count, help="seeds to report; the preset's own if left out")
+    presets = "smoke: seconds, on noise; cpu: minutes to an hour; paper: for a GPU"
+    known = "smoke", "cpu", "paper"
+    add("--preset", choices=known, default="cpu", help=presets)
+    change = "FIELD=VALUE, such as epochs=3; may be repeated"
+    add("--set", action="append", default=[], metavar="CHANGE", help=change)
+    add("--seeds", type=cli.count, help="seeds to report; the preset's own if left out")
     add("--data-dir", help="folder with the files of real data")
-    add(
-        "--together",
-        type=int,
-        help="seeds or trials in one program, the experiment's own number if left out; "
-        "an interrupted run loses these",
-    )
+    together = "seeds or trials in one program, which an interruption loses"
+    add("--together", type=int, help=together)
     add("--fresh", action="store_true", help="discard existing runs, and start again")
     add("--dry-run", action="store_true", help="list data, memory and time, and stop")
     add("--pages-only", action="store_true", help="write the pages, run nothing")
@@ -196,7 +142,7 @@ def parse(arguments):
     given = sys.argv[1:] if arguments is None else arguments
     if options.pages_only:
         why = "not for --pages-only, which runs nothing."
-        refuse(parser, given, ["--fresh", "--together", "--dry-run"], why)
+        cli.refuse(parser, given, ["--fresh", "--together", "--dry-run"], why)
     return options
 
 

@@ -22,12 +22,8 @@ WORKLOAD = "W4-static"
 BATCHES = (1, 32, 256, 4096)
 ROUNDS = 50  # Turns of each form.
 REPEATS = 8  # Of the architectures, to compare.
-FORMS = {
-    "nothing": None,
-    "dense": "decided",
-    "condensed": "condensed",
-    "one task": "one task",
-}
+FORMS = {"nothing": None, "dense": "decided"}
+FORMS |= {form: form for form in ("condensed", "one task")}
 
 
 def main(arguments=None):

@@ -1,6 +1,7 @@
 """Helpers of the command lines. None imports Keras, so that --help is fast."""
 
 import argparse
+import dataclasses
 import importlib.metadata
 import importlib.util
 import json
@@ -51,6 +52,11 @@ def refuse(parser, arguments, options, why):
             parser.error(f"{option} is {why}")
 
 
+def as_options(names):
+    """Fields as they are options: `--num-tasks` for `num_tasks`."""
+    return [f"--{name.replace('_', '-')}" for name in names]
+
+
 def count(text):
     """A positive integer."""
     if not text.isdigit() or int(text) < 1:
@@ -90,6 +96,31 @@ def registered(registry, *folders):
     return re.findall(rf'^@{registry}\.register\("(\w+)"\)', text, re.MULTILINE)
 
 
+def add_fields(parser, config, choices):
+    """Add an option for each field of a dataclass, with its help, default and type.
+
+    Args:
+        parser: A parser.
+        config: The dataclass; the `metadata` of a field has its `"help"`.
+        choices: The names that a field may have, by field.
+    """
+    for field in dataclasses.fields(config):
+        text = str(field.type)
+        kinds: Any = dict, bool, str, float, int
+        kind = next(each for each in kinds if each.__name__ in text)
+        options: Any = {"type": kind, "default": field.default}
+        if kind is dict:
+            options = {"type": json_object, "default": {}, "metavar": "JSON"}
+        elif kind is bool:
+            options = {"action": "store_true"}
+        elif "tuple" in text:
+            options["nargs"] = "+" if "..." in text else text.count(kind.__name__)
+        elif field.name in choices:
+            options["choices"] = choices[field.name]
+        (name,) = as_options([field.name])
+        parser.add_argument(name, help=field.metadata["help"], **options)
+
+
 def json_object(text):
     """Read options that are given as JSON."""
     try:
@@ -107,17 +138,6 @@ def check_names(what, chosen, known):
     """Stop if a name is not known."""
     if unknown := [name for name in chosen if name not in known]:
         sys.exit(f"There is no {what} {unknown[0]!r}. Known: {'; '.join(known)}.")
-
-
-def note_selection(run):
-    """Say in one line if the gates of a `TrainingRun` select nothing."""
-    if run.selection and len(set(run.selection)) == 1:
-        chosen, experts = run.selection
-        print(
-            f"Note: with num_nonzeros={chosen} of {experts} experts a gate may use all "
-            "of them. Lower --num-nonzeros, or raise --num-experts.",
-            file=sys.stderr,
-        )
 
 
 def without_data_dir(given):

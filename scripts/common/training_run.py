@@ -14,6 +14,7 @@ from common.backup import Backup
 from common.environment import environment
 from common.files import numbers, read_json, whole, write_json
 from common.run_folder import CHECKPOINTS, CONFIG, RESULT, prepare_folder
+from common.training_fields import TrainingFields
 from dselectk_keras import datasets, gates
 from dselectk_keras.batches import Batches
 from dselectk_keras.callbacks import ChooseExperts, DecideGates, GateRecorder
@@ -50,52 +51,13 @@ OF_GATES = (
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingRun:
+class TrainingRun(TrainingFields):
     """One training run; `run` trains the model and writes the results into a folder.
 
-    Args:
-        data: Name of a data set (see `datasets.load`).
-        data_options: Arguments of the data set, other than the seed.
-        architecture: Name of an architecture (see `build_multitask_model`).
-        architecture_options: Options of the architecture.
-        gate: Name of a gate (see `gates.get`).
-        gate_options: Arguments of the gate, other than the next three. DSelect-k has
-            `unreachable="assign"`, which is better if the number of experts is not a
-            power of two.
-        num_nonzeros: The largest number of experts that a sparse gate chooses.
-        gamma: Width of DSelect-k's smooth step.
-        entropy: DSelect-k's entropy weight at the beginning and at the end of the run,
-            with an exponential ramp between them; `None` is no entropy regularization.
-        decide_by: The part of the run after which gates with selectors decide (see
-            `DecideGates`), and a `ChosenGate` keeps its experts (see `ChooseExperts`);
-            0 lets selectors converge by themselves, and leaves first choices.
-        per_example: Whether the gates depend on the features. Gates that cannot be
-            static always do; `"tag"` and `"hash"` get the signs of the first features.
-        num_experts: The number of experts; `None` is that of the data, or 8.
-        units: Widths of an expert's layers; `None` is those of the data, or 64.
-        epochs: The number of passes over the training data.
-        batch_size: Examples per step.
-        learning_rate: Learning rate of Adam.
-        seed: Seed of the data, the weights and the order of the examples.
+    Its fields are options of `scripts/train.py`, whose `--help` says what each is.
+    DSelect-k has `unreachable="assign"`, which is better if the number of experts is
+    not a power of two. `"tag"` and `"hash"` get the signs of the first features.
     """
-
-    data: str = "synthetic_moe"
-    data_options: dict = dataclasses.field(default_factory=dict)
-    architecture: str = "mmoe"
-    architecture_options: dict = dataclasses.field(default_factory=dict)
-    gate: str = "dselect_k"
-    gate_options: dict = dataclasses.field(default_factory=dict)
-    num_nonzeros: int = 4
-    gamma: float = 3.0
-    entropy: tuple[float, float] | None = None
-    decide_by: float = 0.5
-    per_example: bool = False
-    num_experts: int | None = None
-    units: tuple[int, ...] | None = None
-    epochs: int = 50
-    batch_size: int = 256
-    learning_rate: float = 0.01
-    seed: int = 0
 
     def __post_init__(self):
         """Raise an error for unknown names and settings before any work."""
@@ -125,13 +87,6 @@ class TrainingRun:
                 "A `ReinforceGate` learns from the losses of the examples, in a "
                 "`RoutedModel`. Received: gate='reinforce'. Choose another gate."
             )
-        if self.selection is not None:
-            chosen, experts = self.selection
-            if check_count("num_nonzeros", chosen) > experts:
-                raise ValueError(
-                    f"`num_nonzeros` must be at most the number of experts, {experts}. "
-                    f"Received: num_nonzeros={chosen}. Lower it, or add experts."
-                )
 
     @property
     def config(self):
@@ -142,23 +97,6 @@ class TrainingRun:
     def has_gate(self):
         """True if the architecture has gates."""
         return "gate" in inspect.signature(ARCHITECTURES[self.architecture]).parameters
-
-    @property
-    def selection(self) -> tuple[int, int] | None:
-        """The number of experts that a gate may choose, and of all; `None` is all."""
-        if not self.has_gate or "num_nonzeros" not in argument_names(
-            gates.GATES[self.gate]
-        ):
-            return None
-        num_tasks = 0
-        if self.data == "synthetic_moe":
-            default = inspect.signature(datasets.synthetic_moe).parameters["num_tasks"]
-            num_tasks = self.data_options.get("num_tasks", default.default)
-            check_choice("num_tasks", num_tasks, (16, 32, 64, 128))
-        # In some architectures each task also has its own experts.
-        own = 1 if self.architecture in ("cgc", "ple") else 0
-        own = self.architecture_options.get("num_task_experts", own)
-        return self.num_nonzeros, self._num_experts(num_tasks) + own
 
     @property
     def unused(self):
@@ -188,15 +126,7 @@ class TrainingRun:
         gate = f" {self.gate}" if self.has_gate else ""
         return f"{self.architecture}{gate}"
 
-    def run(
-        self,
-        out,
-        overwrite=False,
-        progress=True,
-        resume=False,
-        log_dir=None,
-        callbacks=(),
-    ):
+    def run(self, out, overwrite=False, progress=True, resume=False, log_dir=None):
         """Train, evaluate, and write model, gate history, metrics and pictures.
 
         Args:
@@ -208,7 +138,6 @@ class TrainingRun:
                 finished run, the metrics are returned.
             log_dir: A folder for the TensorBoard logs of gates and losses; `None`
                 writes none.
-            callbacks: Further Keras callbacks. A resumed run begins with new ones.
 
         Returns:
             The metrics, as a dict.
@@ -237,7 +166,7 @@ class TrainingRun:
         if log_dir is not None:
             watching.append(keras.callbacks.TensorBoard(log_dir, write_graph=False))
         began = time.perf_counter()
-        curve, history = self._fit(model, data, out, [*watching, *callbacks])
+        curve, history = self._fit(model, data, out, watching)
         seconds = time.perf_counter() - began
         test = model.evaluate(*data.test, batch_size=4096, verbose=0, return_dict=True)
         names = ("loss", "task_loss", "val_task_loss")

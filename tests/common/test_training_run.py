@@ -113,18 +113,11 @@ def test_the_same_seed_gives_the_same_run_and_may_replace_it(tmp_path):
             {"gate": "top_k", "gate_options": {"gama": 1}},
             "'top_k' are: num_nonzeros, noise, .*seed. Received: 'gama'",
         ),
-        ({"gate": "random", "num_nonzeros": 0}, "positive integer. .*num_nonzeros=0"),
-        ({"num_nonzeros": 0.5}, "integer. .*num_nonzeros=0.5"),
         ({"gate_options": {"num_nonzeros": 2}}, "of its own. Received: num_nonzeros."),
         (
             {"gate": "dselect_k", "gate_options": {"entropy_reg": 1.0, "gamma": 2.0}},
             "Received: entropy, gamma. Set the fields",
         ),
-        (
-            {"gate": "top_k", "data": "grouped_tasks", "num_nonzeros": 9},
-            "at most the number of experts, 8. Received: num_nonzeros=9",
-        ),
-        ({"data_options": {"num_tasks": 5}}, "num_tasks=5"),
         ({"num_experts": 0}, "`num_experts` must be a positive .*num_experts=0"),
         ({"epochs": 0}, "`epochs` must be a positive integer. Received: epochs=0"),
         ({"batch_size": -1}, "`batch_size` must be a positive .*batch_size=-1"),
@@ -133,21 +126,6 @@ def test_the_same_seed_gives_the_same_run_and_may_replace_it(tmp_path):
 def test_what_no_run_can_have_is_refused_before_any_work(setting, text):
     with pytest.raises(ValueError, match=text):
         TrainingRun(**setting)
-
-
-@pytest.mark.parametrize(
-    ("settings", "selection"),
-    [
-        ({}, (4, 32)),
-        ({"data": "grouped_tasks", "gate": "top_k", "num_nonzeros": 2}, (2, 8)),
-        ({"num_experts": 4, "num_nonzeros": 3}, (3, 4)),
-        ({"data": "grouped_tasks", "architecture": "cgc"}, (4, 9)),
-        ({"gate": "softmax"}, None),
-        ({"architecture": "shared_bottom", "num_nonzeros": 99}, None),
-    ],
-)
-def test_a_run_knows_how_many_experts_a_gate_selects(settings, selection):
-    assert TrainingRun(**settings).selection == selection
 
 
 def data_of(x, info=None, num_classes=None):

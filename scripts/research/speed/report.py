@@ -14,7 +14,6 @@ from dselectk_keras.plots.style import (
 )
 from research.engine import pages
 from research.engine.drawing import panels
-from research.speed.others import SAME_LOOP
 
 INFERENCE_COLUMNS = (
     ("predict, ms", "predict_ms", "{:.3g}"),
@@ -51,11 +50,6 @@ AGAINST_PLAIN = (
     ("predict", "predict_times_plain"),
     ("call", "call_times_plain"),
 )
-OTHERS = {
-    "release": "original release",
-    "libmtl": "LibMTL",
-    "transformers": "Mixtral of transformers",
-}
 SPARSE_FORMS = "condensed", "one task", "dispatched"
 GOAL = 1.25
 TICKS = 0.5, 1.0, GOAL, 2.0
@@ -78,10 +72,10 @@ def write_page(folder):
     folder = pathlib.Path(folder)
     paths = sorted(folder.glob("benchmark_*.json"))
     results = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
-    ratios, others = plain_ratios(results), _against_others(results)
+    ratios = plain_ratios(results)
     texts = {
         "against_plain": _against_plain(ratios) if ratios else "",
-        "against_others": others,
+        "against_release": _against_release(results),
         "ideal": _against_ideal(results),
         "results": "\n\n".join(map(_section, results)),
     }
@@ -156,34 +150,27 @@ def _against_plain(ratios):
     return _lines(heads, rows, left=2)
 
 
-def _against_others(results):
+def _against_release(results):
     rows, commands = [], set()
     for result in results:
-        for key, found in result.get("others", {}).items():
-            workload, name = key.split(", ")
+        for name, found in result.get("release", {}).items():
             forms, about = found["forms"], found["about"]
             commands.add(f"`{about['command']}`, {about['date']}.")
-            best = "stacked", "dispatched", "bank"
-            compared = {
-                OTHERS[name]: next(form for form in best if form in forms),
-                f"{OTHERS[name]}, same loop": SAME_LOOP,
-                f"{OTHERS[name]}, ours with XLA": "XLA",
-            }
-            theirs = forms[name]
-            for title, form in compared.items():
+            best = "stacked" if "stacked" in forms else "bank"
+            theirs = forms["release"]
+            for title, form in (("as it is", best), ("with XLA", "XLA")):
                 if ours := forms.get(form):
                     keys = [f"{what}_ms" for what in ("fit", "predict", "call")]
                     times = [k in ours and theirs[k] / ours[k] for k in keys]
                     rows.append(
-                        [workload, title, about["backend"]]
+                        [name, title]
                         + [_cell("{:.1f}", time or None) for time in times]
                         + [f"{each['fit_ms']:.3g}" for each in (theirs, ours)]
                     )
     if not rows:
         return ""
-    heads = ["workload", "code", "backend", "fit", "predict", "call"]
-    heads += ["its fit, ms", "ours, ms"]
-    return f"{_lines(heads, sorted(rows), 3)}\n\n{' '.join(sorted(commands))}"
+    heads = ["workload", "ours", "fit", "predict", "call", "its fit, ms", "ours, ms"]
+    return f"{_lines(heads, sorted(rows), 2)}\n\n{' '.join(sorted(commands))}"
 
 
 def _against_ideal(results):

@@ -11,7 +11,6 @@ from dselectk_keras.experts import DenseExperts, Experts
 from dselectk_keras.gates import DSelectKGate, TopKGate
 from dselectk_keras.models import Task
 from research.speed import forms
-from research.speed.tokens import TOKEN_WORKLOADS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,5 +203,4 @@ WORKLOADS = {
     "W4-static": dataclasses.replace(
         _MANY_EXPERTS, gate="dselect_k", per_example=False
     ),
-    **TOKEN_WORKLOADS,
 }

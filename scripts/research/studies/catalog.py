@@ -8,9 +8,8 @@ from research.papers.dselectk._gumbel import Gumbel
 from research.papers.smear.fig2 import Copied
 from research.studies.collapse import Collapse
 from research.studies.demo import Demo
-from research.studies.libraries import Libraries
 from research.studies.ranking import Ranking
 from research.studies.tables import Tables
 
-KINDS = (*(Collapse, Copied, Demo, Gumbel, Libraries, NoNetwork, Ranking, Tables),)
+KINDS = Collapse, Copied, Demo, Gumbel, NoNetwork, Ranking, Tables
 STUDIES = {kind.name: kind for kind in KINDS}

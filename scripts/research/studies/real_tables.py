@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from research.benches.gate_comparison import packaged
-from research.studies import libraries
 
+COLUMNS = "age workclass weight education years marital_status occupation relationship"
+COLUMNS += " race sex capital_gain capital_loss hours country income"
 MOLECULES = 6_000  # Of 134 thousand.
 CENSUS = {7: "never married", 41: "income"}
 
@@ -32,12 +33,12 @@ class RealTable(NamedTuple):
 
 
 def adult(folder):
-    """UCI Adult as downloaded, with the targets of `studies.libraries`."""
+    """UCI Adult as downloaded: an income above 50,000 dollars, and never married."""
     parts = []
     for part, header in (("data", 0), ("test", 1)):
         path = pathlib.Path(folder) / "adult" / f"adult.{part}.gz"
         options: Any = {"skipinitialspace": True, "na_values": "?", "skiprows": header}
-        parts.append(pd.read_csv(path, names=libraries.COLUMNS.split(), **options))
+        parts.append(pd.read_csv(path, names=COLUMNS.split(), **options))
     frame = pd.concat(parts, ignore_index=True)
     frame["income"] = frame["income"].str.startswith(">").astype(int)
     never = frame.pop("marital_status") == "Never-married"

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import sys
 
 import benchmark
 import keras
@@ -13,7 +12,7 @@ import pytest
 from research.speed import WORKLOADS, replicated
 from research.speed.labels import measure_labels
 from research.speed.measure import check_forms, flops, labels_of, measure
-from research.speed.others import SAME_LOOP, measure_other
+from research.speed.release import measure_release
 from research.speed.report import plain_ratios, write_page
 
 W1, W4 = WORKLOADS["W1-static-128"], WORKLOADS["W4"]
@@ -53,28 +52,6 @@ def test_xla_compiles_the_stacked_form_of_many_tasks():
     assert two.jit_compile
     assert not isinstance(one.output, dict)
     assert isinstance(two.output, dict)
-
-
-def test_forms_of_tokens_predict_the_same():
-    tokens = WORKLOADS["W5-tokens-8"].small()
-    found = check_forms(dataclasses.replace(tokens, width=8, units=6))
-    assert set(found) == {"dispatched", "batched product", "one-hot"}
-
-
-def test_operations_of_tokens_by_hand():
-    tokens = WORKLOADS["W5-tokens-8"]
-    tokens = dataclasses.replace(tokens, width=3, units=5, length=2, batch_size=4)
-    gate, expert = 2 * 3 * 8, 2 * 2 * 3 * 5
-    bank = 8 * (8 * expert + gate + 2 * 3 * 8)
-    assert flops(tokens, "bank")["forward_flops"] == bank
-    assert flops(tokens, "batched product")["forward_flops"] == bank
-    assert flops(tokens, "dispatched")["forward_flops"] == 8 * (
-        2 * expert + gate + 2 * 3 * 2
-    )
-    assert flops(tokens, "FFN")["forward_flops"] == 8 * 2 * expert
-    # Each token meets all 20 slots in two products.
-    one_hot = 8 * (2.5 * expert + gate + 2 * 2 * 3 * 20)
-    assert flops(tokens, "one-hot")["forward_flops"] == one_hot
 
 
 def test_forms_that_differ_are_refused():
@@ -137,8 +114,8 @@ def test_operations_are_those_that_the_compiler_counts():
 
 def keep(folder, *results):
     """The page, and the results of the only file, once these results are kept."""
-    for place, found in results:
-        path = benchmark.keep(folder, place, found, ["--workloads", "tiny"])
+    for kind, name, found in results:
+        path = benchmark.keep(folder, kind, name, found, ["--workloads", "tiny"])
     return write_page(folder).read_text(), json.loads(path.read_text())
 
 
@@ -168,7 +145,7 @@ def test_every_form_has_its_times(result):
 
 
 def test_the_page_shows_what_was_measured(tmp_path, result):
-    page, kept = keep(tmp_path, (("workloads", "tiny"), result))
+    page, kept = keep(tmp_path, ("workloads", "tiny", result))
     backend = keras.backend.backend()
     assert kept["about"]["backend"] == backend
     # It opens with ratios to the plain model.
@@ -192,8 +169,8 @@ def test_the_page_shows_what_was_measured(tmp_path, result):
 
 def test_what_is_not_measured_again_stays(tmp_path, result):
     both = ("workloads", "tiny"), ("workloads", "other")
-    keep(tmp_path, *((place, result) for place in both))
-    _, kept = keep(tmp_path, (both[1], result | {"matrix_gflops": 7}))
+    keep(tmp_path, *((*place, result) for place in both))
+    _, kept = keep(tmp_path, (*both[1], result | {"matrix_gflops": 7}))
     assert kept["workloads"]["tiny"]["forms"] == result["forms"]
     assert kept["workloads"]["other"]["matrix_gflops"] == 7
 
@@ -202,23 +179,23 @@ def test_every_part_runs_in_a_process_of_its_own():
     def parts(backend, *given):
         return benchmark.parts(backend, benchmark.parse(given))
 
-    assert parts("jax", "--workloads", "W4") == [["workload", "W4"]]
+    assert parts("jax", "--workloads", "W4") == [["workloads", "W4"]]
     for name in ("replicate", "labels"):
         assert [name, "W2"] in parts("jax")
-    assert parts("jax", "--workloads", "W2", "--forms", "bank") == [["workload", "W2"]]
+    assert parts("jax", "--workloads", "W2", "--forms", "bank") == [["workloads", "W2"]]
     assert ["replicate", "W2"] not in parts("torch")
     assert parts("torch", "--quick", "--workloads", "W3") == [["check", "W3"]]
-    # Other people's code runs on its own backend.
-    others = "--release", "a", "--libmtl", "b", "--workloads", "W2", "W3"
-    assert parts("jax", *others) == []
-    assert parts("tensorflow", *others) == [["other", "release", "W2"]]
+    # The release runs on its own backend.
+    release = "--release", "a", "--workloads", "W2", "W3"
+    assert parts("jax", *release) == []
+    assert parts("tensorflow", *release) == [["release", "W2"]]
 
 
 @pytest.mark.parametrize(
     ("given", "text"),
     [
         (["--forms", "bnak"], "There is no form 'bnak'. Known: "),
-        (["--release", "a", "--workloads", "W3"], "Nothing to measure: the other code"),
+        (["--release", "a", "--workloads", "W3"], "Nothing to measure: the release"),
     ],
 )
 def test_what_would_measure_nothing_is_refused(given, text):
@@ -235,10 +212,10 @@ def test_a_part_keeps_its_result_and_no_folder(tmp_path, result, monkeypatch):
         lambda work, makers, *_: result | {"measured": list(makers)},
     )
     monkeypatch.setattr(
-        "research.speed.others.measure_other", lambda *given: {"given": given[:3]}
+        "research.speed.release.measure_release", lambda *given: {"given": given[:2]}
     )
     out = ["--out", str(tmp_path)]
-    part = ["--part", "workload", "W4"]
+    part = ["--part", "workloads", "W4"]
     benchmark.main([*out, "--forms", "dispatched", *part])
     (path,) = tmp_path.glob("*.json")
     assert path.name == f"benchmark_cpu_{keras.backend.backend()}.json"
@@ -249,85 +226,28 @@ def test_a_part_keeps_its_result_and_no_folder(tmp_path, result, monkeypatch):
     found = json.loads(path.read_text())["workloads"]["W4"]
     assert found["differences"] == {"list": 0.0}
     assert {*found["measured"]} > {"list", "plain", "bank"}
-    libmtl = ["--libmtl", f"{tmp_path}/copy", "--part", "other", "libmtl", "W4"]
-    benchmark.main([*out, *libmtl])
-    (other,) = json.loads(path.read_text())["others"].items()
-    assert other[0] == "W4, libmtl"
-    assert other[1]["forms"] == {"given": ["libmtl", f"{tmp_path}/copy", "W4"]}
-    assert other[1]["about"]["command"].endswith("--libmtl copy")
+    release = ["--release", f"{tmp_path}/copy.py", "--part", "release", "W2"]
+    benchmark.main([*out, *release])
+    other = json.loads(path.read_text())["release"]["W2"]
+    assert other["given"] == [f"{tmp_path}/copy.py", "W2"]
+    assert other["about"]["command"].endswith("--release copy.py")
 
 
-LIBMTL = """
-import torch
-
-class DSelect_k(torch.nn.Module):
-    def __init__(self, task_name, encoder_class, decoders, **kwargs):
-        super().__init__()
-        self.task_name, self.decoders = task_name, decoders
-        self.encoder = encoder_class()
-
-    def forward(self, x):
-        return {name: self.decoders[name](self.encoder(x)) for name in self.task_name}
-"""
-MIXTRAL = """
-import torch
-
-class MixtralSparseMoeBlock(torch.nn.Linear):
-    def __init__(self, hidden_size, intermediate_size, **kwargs):
-        assert intermediate_size == 8  # Two thirds of ours.
-        super().__init__(hidden_size, hidden_size)
-"""
-TRANSFORMERS = """
-import torch
-
-MixtralConfig = dict
-
-def MixtralModel(config):
-    from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
-    model = torch.nn.Module()
-    model.layers = [torch.nn.Sequential(MixtralSparseMoeBlock(**config))]
-    return model
-"""
-TOKENS = dataclasses.replace(WORKLOADS["W5-tokens-8"].small(), width=6, units=12)
-CODE = {
-    "libmtl": (
-        *("W4-dselect-k", TINY, "LibMTL"),
-        {"LibMTL/architecture/DSelect_k.py": LIBMTL},
-    ),
-    "transformers": (
-        *("W5-tokens-8", TOKENS, "Mixtral of transformers"),
-        {
-            "transformers/__init__.py": TRANSFORMERS,
-            "transformers/models/mixtral/modeling_mixtral.py": MIXTRAL,
-        },
-    ),
-}
-
-
-@pytest.mark.backends("torch", reason="Both need torch.")
-@pytest.mark.parametrize("code", CODE)
-def test_code_of_others_is_timed_beside_the_package(code, tmp_path, monkeypatch):
-    workload, small, title, files = CODE[code]
-    for name, text in files.items():
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setitem(WORKLOADS, workload, small)
-    monkeypatch.setattr("research.speed.measure.TURN_SECONDS", 0.01)
-    forms = measure_other(code, tmp_path, workload, rounds=1)
-    assert forms[code]["fit_ms"] > 0
-    ours = {"bank"} if code == "libmtl" else {"dispatched", SAME_LOOP}
-    assert {*forms} == {code, *ours}
-    page, _ = keep(tmp_path, (("others", f"{workload}, {code}"), {"forms": forms}))
-    assert f"| {workload} | {title} | torch |" in page
-    assert (f"| {title}, same loop | torch |" in page) == (SAME_LOOP in forms)
+def test_the_page_shows_the_release_beside_the_fastest_form(tmp_path):
+    theirs = {"fit_ms": 6.0, "predict_ms": 3.0, "call_ms": 2.0}
+    ours = {"fit_ms": 2.0, "predict_ms": 1.0, "call_ms": 1.0}
+    uncalled = {"fit_ms": 6.0, "predict_ms": 3.0}
+    forms = {"release": theirs, "bank": theirs, "stacked": ours, "XLA": uncalled}
+    page, _ = keep(tmp_path, ("release", "W2", {"forms": forms}))
+    assert "| W2 | as it is | 3.0 | 3.0 | 2.0 | 6 | 2 |" in page
+    assert "| W2 | with XLA | 1.0 | 1.0 | - | 6 | 6 |" in page
+    assert "`python scripts/benchmark.py --workloads tiny`" in page
 
 
 @pytest.mark.backends("tensorflow", reason="It needs Keras 2.")
 def test_the_original_release_needs_keras_2(tmp_path):
     with pytest.raises(RuntimeError, match=r"needs Keras 2.*Received: Keras 3\."):
-        measure_other("release", tmp_path, "W2", rounds=1)
+        measure_release(tmp_path, "W2", rounds=1)
 
 
 def test_labels_by_name_are_timed_beside_one_array(tmp_path):
@@ -337,7 +257,7 @@ def test_labels_by_name_are_timed_beside_one_array(tmp_path):
     for times in (found["fit"], found["evaluate"]):
         ratio = times["by name"] / times["array"]
         assert times["by name / array"] == pytest.approx(ratio)
-    page, _ = keep(tmp_path, (("labels", "W2"), found))
+    page, _ = keep(tmp_path, ("labels", "W2", found))
     assert "of a call of one epoch, 8 rows." in page
     assert (
         "| call | plain | array | by name | by name / array | array / plain |" in page

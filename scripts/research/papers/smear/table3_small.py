@@ -40,6 +40,7 @@ class Table3Small(DomainComparison):
     name = "smear-table3-small"
     title = "routers of adapters on images of six domains"
     where = "Table 3"
+    looks = 2
 
     @property
     def claims(self):
