@@ -19,13 +19,3 @@ def test_no_two_parts_of_a_data_set_have_the_same_random_numbers(name, monkeypat
     monkeypatch.setattr(sampling, "random_stream", record)
     datasets.load(name, num_train=20, num_validation=10, num_test=10)
     assert len(set(paths)) == len(paths) > 3
-
-
-test_sizes_that_cannot_be_are_refused = refusals(
-    (
-        partition,
-        "There are 10 examples to split. .*a=.*fewer",
-        *({"a": 11}, {"a": 5, "b": 6}, {"a": 10, "b": None}),
-    ),
-    (partition, "`a` must be a positive integer", {"a": 0}, {"a": 1.5}),
-)

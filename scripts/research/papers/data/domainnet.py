@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_count, optional_import
 from research.papers.data import official_files
 from research.papers.data._check_some import check_some
+from research.papers.data.partition import split_indices
 
 SOURCE = "http://ai.bu.edu/M3SDA/ (the cleaned version)"
 NUM_CLASSES = 345
@@ -87,7 +87,7 @@ def domainnet(
         for part in ("train", "test")
     )
     sizes = (num_train, num_validation, num_test)
-    parts = sampling.split_indices(seed, len(train), len(test), sizes)
+    parts = split_indices(seed, len(train), len(test), sizes)
     splits = [
         _make_split([images[i] for i in part], image_size)
         for images, part in zip((train, train, test), parts, strict=True)
