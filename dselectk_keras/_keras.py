@@ -1,7 +1,7 @@
 """Everything private to Keras, torch or scikit-learn that the package uses.
 
 Each private name is behind a function that says what it is for. `tests/test_keras.py`
-fails when Keras renames or changes one, and says where in Keras to look.
+fails when Keras renames or changes one.
 """
 
 import collections
