@@ -36,15 +36,10 @@ def test_no_two_parts_of_a_data_set_have_the_same_random_numbers(name, monkeypat
 
 
 test_sizes_that_cannot_be_are_refused = refusals(
-    *(
-        (
-            lambda sizes=sizes: partition(**sizes),
-            "There are 10 examples to split. .*a=.*fewer",
-        )
-        for sizes in [{"a": 11}, {"a": 5, "b": 6}, {"a": 10, "b": None}]
+    (
+        partition,
+        "There are 10 examples to split. .*a=.*fewer",
+        *({"a": 11}, {"a": 5, "b": 6}, {"a": 10, "b": None}),
     ),
-    *(
-        (lambda size=size: partition(a=size), "`a` must be a positive integer")
-        for size in [0, -1, 1.5, True]
-    ),
+    (partition, "`a` must be a positive integer", {"a": 0}, {"a": 1.5}),
 )
