@@ -347,21 +347,6 @@ test_what_cannot_be_is_refused = refusals(
 )
 
 
-def test_labels_by_name_are_one_array_in_the_program(monkeypatch):
-    shapes, own = set(), dk.MultitaskModel.compute_loss
-
-    def compute_loss(self, x, y, *args, **settings):
-        shapes.add(getattr(y, "shape", "by name")[1:])
-        return own(self, x, y, *args, **settings)
-
-    monkeypatch.setattr(dk.MultitaskModel, "compute_loss", compute_loss)
-    array = np.concatenate([Y["a"], Y["b"]], axis=1)
-    settings = {"validation_data": VALIDATION, "seeds": [1]}
-    logs = [train(named, data, **settings) for data in (TRAIN, (X[:27], array[:27]))]
-    assert shapes == {(2,)}
-    assert_close(*(runs.copies[0].history for runs in logs), rtol=1e-6)
-
-
 @pytest.mark.backend_independent
 def test_tables_are_read_as_in_fit():
     pandas = pytest.importorskip("pandas")
