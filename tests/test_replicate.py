@@ -333,7 +333,7 @@ TRAIN_PLAIN = functools.partial(train, plain)
 test_what_cannot_be_is_refused = refusals(
     (TRAIN_PLAIN, "2 values for 'rate'", {"settings": {"rate": [0.1, 0.2]}}),
     (TRAIN_PLAIN, "name of a column", {"settings": {"epoch": 1}}),
-    (TRAIN_PLAIN, r"`settings` must be a dict .*\{1: ", {"settings": {1: [0.1]}}),
+    (TRAIN_PLAIN, r"`settings` must be a dict .*\['rate'\]", {"settings": ["rate"]}),
     (TRAIN_PLAIN, r"one seed for each copy\. Received: seeds=\[\]", {"seeds": []}),
     (TRAIN_PLAIN, "an integer >= 0. Received: seeds=0.5", {"seeds": [0.5]}),
     (train, "`build` must be a function .* Received: build='model'", "model"),
