@@ -10,7 +10,7 @@ from research.studies.collapse import Collapse
 from research.studies.demo import Demo
 from research.studies.libraries import Libraries
 from research.studies.ranking import Ranking
-from research.studies.tables import Tables
+from research.studies.tables import Tables, UnseenTables
 
-KINDS = (*(Collapse, Copied, Demo, Gumbel, Libraries, NoNetwork, Ranking, Tables),)
+KINDS = (*(Collapse, Copied, Demo, Gumbel, Libraries, NoNetwork, Ranking, Tables, UnseenTables),)
 STUDIES = {kind.name: kind for kind in KINDS}
