@@ -9,7 +9,7 @@ from research.papers.smear.fig2 import Copied
 from research.studies.collapse import Collapse
 from research.studies.demo import Demo
 from research.studies.ranking import Ranking
-from research.studies.tables import Tables
+from research.studies.tables import Tables, UnseenTables
 
-KINDS = Collapse, Copied, Demo, Gumbel, NoNetwork, Ranking, Tables
+KINDS = Collapse, Copied, Demo, Gumbel, NoNetwork, Ranking, Tables, UnseenTables
 STUDIES = {kind.name: kind for kind in KINDS}

@@ -162,3 +162,41 @@ TABLES = {
     "diamonds": shipped("ggplot2/diamonds", ["price", "cut", "clarity"], ["price"]),
     "flights": shipped("nycflights13/flights", [*FLIGHTS], [*FLIGHTS], LATER),
 }
+# Written down before their first run, with rows that are known and no target twice.
+UNSEEN = {
+    "houses": shipped("AER/HousePrices", ["price", "bedrooms"], ["price", "bedrooms"]),
+    "wages of 1985": shipped("AER/CPS1985", ["wage", "union"], ["wage"]),
+    "credit cards": shipped(
+        "AER/CreditCard", ["income", "card"], ["income"], ["share", "expenditure"]
+    ),
+    "labor force": shipped(
+        "AER/PSID1976",
+        ["fincome", "participation"],
+        ["fincome"],
+        ["hours", "wage", "repwage", "tax"],
+    ),
+    "schools": shipped(
+        "AER/CASchools", ["read", "math"], ["read", "math"], ["district", "school"]
+    ),
+    "votes in Britain": shipped("carData/BEPS", ["vote", "Europe"], ["Europe"]),
+    "votes in Chile": shipped("carData/Chile", ["vote", "statusquo"], ["statusquo"]),
+    "visits to doctors": shipped(
+        "COUNT/rwm1984", ["docvis", "hhninc"], ["docvis", "hhninc"]
+    ),
+    "Boston": shipped("MASS/Boston", ["medv", "nox"], ["medv", "nox"]),
+    "wages": shipped("ISLR/Wage", ["wage", "health"], ["wage"], ["logwage"]),
+    "car seats": shipped("ISLR/Carseats", ["Sales", "ShelveLoc"], ["Sales"]),
+    "colleges": shipped(
+        "ISLR/College", ["Outstate", "Grad.Rate"], ["Outstate", "Grad.Rate"]
+    ),
+    "attrition": shipped(
+        "modeldata/attrition", ["MonthlyIncome", "Attrition"], ["MonthlyIncome"]
+    ),
+    "credit": shipped("modeldata/credit_data", ["Price", "Status"], ["Price"]),
+    "health": shipped(
+        "causaldata/nhefs",
+        ["sbp", "dbp", "cholesterol"],
+        ["sbp", "dbp", "cholesterol"],
+        ["seqn"],
+    ),
+}

