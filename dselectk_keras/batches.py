@@ -45,18 +45,15 @@ class Batches(keras.utils.PyDataset):
 
     @property
     def num_batches(self) -> int:
-        """The number of batches per epoch."""
         return -(-self._num_samples // self.batch_size)
 
     def __getitem__(self, index: int) -> tuple:
-        """The inputs and labels of a batch."""
         if index == self.num_batches - 1:
             self._used = True
         chosen = self.order[index * self.batch_size : (index + 1) * self.batch_size]
         return keras.tree.map_structure(lambda array: _rows(array, chosen), self.data)
 
     def on_epoch_end(self) -> None:
-        """Shuffle after an epoch."""
         # On some backends Keras calls this before the first epoch too, and may have
         # read a batch by then.
         if self._used:

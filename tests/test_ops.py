@@ -637,9 +637,8 @@ def spoiled(array):
 
 UNITS, LABELS = drawn()
 FIT = partial(choose_by_fit, UNITS, LABELS)
-SAMPLES = r"same number of samples, at least one\. Received: "
-WEIGHTS_OF = "`weights` must have a number of 0 or more"
-TASKS = "all from 0 to the largest. Received: tasks="
+SAMPLES = r"same number of samples, at least one, .* Received: \("
+TASKS = "all from 0 to the largest. Received: .* tasks="
 test_wrong_settings_are_refused = refusals(
     (partial(keep_top_k, [1.0, 2.0]), "`k` must be a positive integer", 0),
     (partial(keep_largest, [0.5, 0.5]), "`k` must be a positive integer", 0),
@@ -657,8 +656,8 @@ test_wrong_settings_are_refused = refusals(
     (FIT, "`always` must be an integer >= 0", {"k": 2, "always": -1}),
     (choose_by_fit, SAMPLES, (UNITS, LABELS[:, 0], 2), (UNITS, LABELS[1:], 2)),
     (choose_by_fit, SAMPLES, (UNITS[:, 0, 0], LABELS, 2), (UNITS[:0], LABELS[:0], 2)),
-    (FIT, WEIGHTS_OF, {"k": 2, "weights": np.ones(60)}),
-    (FIT, WEIGHTS_OF, {"k": 2, "weights": -np.ones((60, 3))}),
+    (FIT, SAMPLES, {"k": 2, "weights": np.ones(60)}),
+    (FIT, "`weights` .*0 or more", {"k": 2, "weights": -np.ones((60, 3))}),
     (FIT, TASKS, *({"k": 2, "tasks": t} for t in ([0, 2, 2], [0, 1], [0.5, 1, 2]))),
     (FIT, TASKS, {"k": 2, "tasks": [-1, 0, 1]}),
     (choose_by_fit, r"`outputs` .*finite.* 1 rows, \[7\]", (spoiled(UNITS), LABELS, 2)),

@@ -90,7 +90,7 @@ def test_every_setting_is_saved(kind, weight):
 def test_a_bare_function_cannot_be_saved_and_a_weight_is_a_number_or_schedule(cls):
     with pytest.raises(ValueError, match=r"is not .* cannot be saved\. Pass a number"):
         cls(lambda calls: calls).get_config()
-    with pytest.raises(ValueError, match=r"be a number, a .*LearningRateSchedule"):
+    with pytest.raises(ValueError, match=r"be a finite .*LearningRateSchedule"):
         cls("1")
 
 
@@ -106,7 +106,7 @@ def test_get_makes_a_regularizer_of_many_things(cls):
 
 @pytest.mark.backend_independent
 def test_what_a_regularizer_or_a_gate_has_no_meaning_for_is_refused():
-    with pytest.raises(ValueError, match="`load_reg` must be a regularizer of this"):
+    with pytest.raises(ValueError, match="`load_reg` must be a regularizer of"):
         ScheduledRegularizer.get(0.5, "load_reg")
     with pytest.raises(ValueError, match="`target` must be one of 'selectors', 'bits'"):
         EntropyRegularizer(target="experts")

@@ -103,19 +103,19 @@ test_ramps_that_cannot_be_are_refused = refusals(
     (ramp, r"two positive values\. .*initial_value=0.0", 0.0),
     (ramp, 'For a ramp to 0, pass kind="linear"', (1.0, -1.0)),
     (ramp, "needs 0 <= begin < end", {"begin": 10}, {"begin": -1}),
-    (ramp, r"as `num_steps`\. Received: end=0.5", {"end": 0.5}),
+    (ramp, r"length `num_steps`.* Received: end=0.5", {"end": 0.5}),
     (ramp, "`num_steps` must be a positive integer", {"end": 0.5, "num_steps": 0}),
     (
         ramp,
-        r"fractions of a run.* Received: end=500, num_steps=1000\. If they are",
+        r"fractions of a run.* Received: end=500, num_steps=1000\.",
         {"end": 500, "num_steps": 1000},
     ),
 )
 CHECK = partial(check_schedule, name="gamma")
 test_what_is_neither_number_nor_schedule_is_refused = refusals(
-    (CHECK, r"`gamma` must be a number.*Received: gamma=", None, True, "fast"),
+    (CHECK, r"`gamma` must be a finite number.*Received: gamma=", None, True, "fast"),
     (CHECK, r"`gamma` must be a finite number\. Rec", float("nan"), float("inf")),
-    (partial(CHECK, positive=True), r"`gamma` must be positive\. .*gamma=0", 0),
+    (partial(CHECK, positive=True), r"`gamma` must be .* above 0\. .*gamma=0", 0),
     # At saving.
     (serialize_argument, "`gamma` is a function .*'ramp'", (ramp, "gamma")),
 )

@@ -125,7 +125,7 @@ def test_a_task_out_of_range_is_refused():
 
 test_settings_that_cannot_be_are_refused = refusals(
     (LatentSkillsGate, "`num_tasks` must be a positive integer", {"num_tasks": 0}),
-    (LatentSkillsGate, "`temperature` must be positive.*=0", {"temperature": 0}),
+    (LatentSkillsGate, "`temperature` must be .* above 0.*=0", {"temperature": 0}),
     (
         LatentSkillsGate,
         "`learning_rate_ratio` must be .* above 0",

@@ -645,7 +645,7 @@ def test_a_gate_stays_static_or_per_example(case, look):
     if None in case.looks:
         gate = build(case.make(), None)
         rows += [
-            (gate, (experts_of(), features), "static: leave the routing inputs out"),
+            (gate, (experts_of(), features), "static: leave out routing inputs"),
             (gate.expert_weights, (features,), "built static"),
         ]
     for call, given, text in rows:

@@ -153,7 +153,7 @@ def test_huge_logits_give_finite_values_and_gradients(size):
 
 
 test_settings_that_cannot_be_are_refused = refusals(
-    (dk.DSelectKGate, "`gamma` must be positive", {"gamma": 0.0}, {"gamma": -1.0}),
+    (dk.DSelectKGate, "`gamma` must be .* above 0", {"gamma": 0.0}, {"gamma": -1.0}),
     (dk.DSelectKGate, "`gamma` must be a finite.*gamma=nan", {"gamma": float("nan")}),
     (dk.DSelectKGate, "`num_nonzeros` must be a positive", 0, -1, 1.5, True, "2"),
     (dk.DSelectKGate, "`num_nonzeros` must be at most 65,536", 2**16 + 1),

@@ -434,12 +434,12 @@ test_what_cannot_be_dispatched_is_refused = refusals(
     (build, "and `activity_reg", {"dispatch": 2, "activity_regularizer": "l2"}),
     (
         build,
-        "limits the number of experts per example. Received: SoftmaxGate",
+        "limits the number of experts.* Received: dispatch=True and SoftmaxGate",
         {"gate": dk.SoftmaxGate()},
     ),
     (
         build,
-        "A capacity would drop choices.*dispatch=1.5 and TopKGate",
+        "capacity, which drops choices.*dispatch=1.5 and TopKGate",
         {"dispatch": 1.5, "gate": dk.TopKGate(1, dense_steps=9)},
     ),
 )

@@ -383,7 +383,7 @@ test_what_cannot_be_built_is_refused = pytest.mark.backend_independent(
             {"gate": dk.baselines.TagGate(), "per_example": True},
         ),
         (make, "`inputs` must be a number of features", {"inputs": "features"}),
-        (make, r"must be a model whose inputs.*name=bottom", {"inputs": BOTTOM}),
+        (make, r"`keras.Model` whose inputs.*name=bottom", {"inputs": BOTTOM}),
         (make, "`stacked` must be one of True, False", {"stacked": "false"}),
         (make, "have the same shape", {"stacked": True, "tasks": [*TASKS, COLOR]}),
         (make, "`per_example` must be .* True, .* 'by_gate'", {"per_example": "no"}),

@@ -81,6 +81,7 @@ def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
     train = partial(student.fit, X, outputs, verbose=0)
     assert not any(changed(new.experts.weights, train))
     assert any(changed(new.gate.weights, train))
+    assert any(changed(new.routing_network.weights, train))
     assert all(changed(student.get_layer("head").weights, train))
     assert_equal(values(teacher), before)
     assert_equal(teacher(X), outputs)

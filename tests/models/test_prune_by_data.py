@@ -255,7 +255,7 @@ test_what_cannot_be_pruned_is_refused = refusals(
     ),
     (
         pruned,
-        "a logit for each.*Received: DSelectKGate in the layer",
+        "a logit per expert.*Received: gate=<DSelectKGate",
         {"make": lambda: mixture(dk.DSelectKGate(2)), "data": X, "experts": 2},
     ),
     (pruned, "per-example. Of a per-example gate, `condense` takes `data`"),

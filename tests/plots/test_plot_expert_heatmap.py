@@ -109,7 +109,7 @@ test_what_cannot_be_drawn_is_refused = refusals(
         r"`weights` must have shape \(tasks, experts",
         *map(np.zeros, [(3,), (0, 3), (2, 3, 4)]),
     ),
-    (plot_expert_heatmap, "Received NaN among them", [[0.5, np.nan]]),
+    (plot_expert_heatmap, "with 1 NaN", [[0.5, np.nan]]),
     (OF_THREE, "one label for each of the 3 tasks", {"groups": [0, 1]}),
     (OF_THREE, "one name for each of the 3 tasks", {"task_names": ["a"]}),
 )
