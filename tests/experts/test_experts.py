@@ -180,6 +180,9 @@ def test_merged_copies_are_one_expert_for_each_example(name):
     ):
         found = bank.call_merged(x, weights, per_example)
         assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    some = bank.sliced([2, 0, 1])
+    found = some.call_merged(x, one[:, [2, 0, 1]], True)
+    assert_close(found, merged_by_hand(bank, one, x), rtol=1e-4, atol=1e-5)
 
 
 def test_partly_frozen_experts_are_merged_with_their_frozen_parts():
