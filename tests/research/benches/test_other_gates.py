@@ -9,7 +9,7 @@ from helpers import numbers, numpy, value_and_gradients
 from keras import ops
 
 from dselectk_keras import build_multitask_model
-from research.benches.gate_comparison.other_gates import (
+from research.benches.other_gates import (
     BalancedGate,
     ReLUGate,
     TreeGate,
