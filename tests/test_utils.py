@@ -88,15 +88,6 @@ def test_settings_of_numpy_are_saved():
         assert again.get_config() == layer.get_config()
 
 
-def test_sizes_of_numpy_are_sizes():
-    size = np.int64(3)
-    moe = dk.MoE(dk.DenseExperts(2, [4]), dk.SoftmaxGate(), per_example=True)
-    moe.build((None, size))
-    assert moe(np.ones((1, 3))).shape == (1, 4)
-    model = dk.build_multitask_model(size, size, experts=size)
-    assert [len(model.inputs), len(model.tasks)] == [1, 3]
-
-
 @pytest.mark.every_backend
 def test_counters_are_integers_as_those_of_optimizers():
     layer = keras.Layer()
