@@ -242,16 +242,18 @@ def many_tasks():
 
 def gatebench():
     """The ratios of errors on the problems of GateBench."""
-    from research.benches.gate_comparison import bench, page
+    from research.benches.gates.bench import Gates
+    from research.benches.gates.page import block
 
-    return page.block(bench.rows_of(bench.read(bench.COMMITTED)))
+    return block(Gates.committed())
 
 
 def routers():
     """The errors of a few routers, over that of one expert."""
-    from research.benches.router_comparison import bench, page
+    from research.benches.routers.bench import Routers
+    from research.benches.routers.page import block
 
-    return page.block(page.rows_of(page.read(bench.COMMITTED)))
+    return block(Routers.committed())
 
 
 def latency():

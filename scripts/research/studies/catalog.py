@@ -3,7 +3,6 @@
 One study is imported alone: each needs other packages.
 """
 
-from research.benches.gate_comparison.no_network import NoNetwork
 from research.papers.dselectk._gumbel import Gumbel
 from research.papers.smear.fig2 import Copied
 from research.studies.collapse import Collapse
@@ -11,5 +10,5 @@ from research.studies.demo import Demo
 from research.studies.ranking import Ranking
 from research.studies.tables import Tables, UnseenTables
 
-KINDS = Collapse, Copied, Demo, Gumbel, NoNetwork, Ranking, Tables, UnseenTables
+KINDS = Collapse, Copied, Demo, Gumbel, Ranking, Tables, UnseenTables
 STUDIES = {kind.name: kind for kind in KINDS}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from research.benches.gate_comparison import packaged
+from research.benches import packaged
 
 COLUMNS = "age workclass weight education years marital_status occupation relationship"
 COLUMNS += " race sex capital_gain capital_loss hours country income"

@@ -2,15 +2,17 @@
 
 import dataclasses
 import functools
-import pathlib
-from collections.abc import Callable
 
 import numpy as np
 
-import research.papers.data
-from research.benches.gate_comparison import problems as tables
-from research.benches.gate_comparison.tables import (
+from research.benches import data
+from research.benches.data import (
+    adult,
     apart,
+    arff,
+    census,
+    films,
+    small_images,
     split_apart,
     standardized,
 )
@@ -20,23 +22,19 @@ SPLIT = functools.partial(split_apart, sizes=SIZES)
 FEATURES, TAGS = 8, 8
 
 
-@dataclasses.dataclass(frozen=True)
-class Problem:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem(data.Problem):
     """Data, and the sizes of a model for them.
 
+    Its kind is `"regions"` or `"no regions"` if it is generated, `"images"`, whose
+    labels depend on a domain, or `"real"`. The `groups` of its `Table` are the regions
+    of the examples of each split, if they are known.
+
     Args:
-        kind: `"regions"` or `"no regions"` of problems that are generated, `"images"`,
-            whose labels depend on a domain, or `"real"`.
-        load: A function of a seed and the folder of the data that returns a `Table`,
-            whose `groups` are the regions of the examples of each split, if known.
-        num_experts: The number of experts.
         hidden: The units of a hidden layer of the router; none if 0.
         classes: The number of classes; 0 for tasks with numbers and yes-no labels.
     """
 
-    kind: str
-    load: Callable
-    num_experts: int = 8
     hidden: int = 0
     classes: int = 0
 
@@ -110,9 +108,7 @@ def generated(draw, num_regions=8, noise=0.1, shared=0.0, tasks=1, num_train=SIZ
         y += noise * y.std(axis=0) * rng.normal(size=y.shape)
         binary = np.arange(tasks) % 2 == 1
         y = np.where(binary, y > 0, y)
-        parts = [np.split(each, np.cumsum(sizes)[:2]) for each in (x, y, regions)]
-        splits = list(zip(*parts[:2], strict=True))
-        return standardized(splits, binary, parts[2])
+        return in_order(x, y, binary, regions, sizes)
 
     return load
 
@@ -123,72 +119,67 @@ def without_regions(seed, folder):  # noqa: ARG001
     x = rng.normal(size=(sum(SIZES), FEATURES + TAGS))
     y = waves(rng, x, 1, directions=8)
     y += 0.1 * y.std() * rng.normal(size=y.shape)
-    parts = [np.split(each, np.cumsum(SIZES)[:2]) for each in (x, y)]
-    return standardized([*zip(*parts, strict=True)], [False])
+    return in_order(x, y, [False])
 
 
-def images(name, domains=4, size=7):
+def images(name, domains=4):
     """Images whose classes each domain has in another order; the domain is an input."""
 
-    @functools.cache
-    def read(folder):
-        data = research.papers.data.load(
-            name, data_dir=str(pathlib.Path(folder) / name), seed=0
-        )
-        step = 28 // size
-        shape = len(data.train.x), size, step, size, step
-        pixels = data.train.x.reshape(shape).mean((2, 4)).reshape(len(data.train.x), -1)
-        return pixels, np.asarray(data.train.y)[..., 0].astype(int)
-
     def load(seed, folder):
-        pixels, classes = read(folder)
+        pixels, classes = small_images(name, folder)
         rows = np.concatenate(apart(len(pixels), seed, SIZES))
         rng = np.random.default_rng(seed)
         regions = rng.integers(domains, size=len(rows))
         orders = rng.permuted(np.tile(np.arange(10), (domains, 1)), axis=1)
         x = np.hstack([pixels[rows], np.eye(domains)[regions]])
         y = orders[regions, classes[rows]][:, None]
-        parts = [np.split(each, np.cumsum(SIZES)[:2]) for each in (x, y, regions)]
-        splits = list(zip(*parts[:2], strict=True))
         # Classes stay as they are, as yes-no labels do.
-        return standardized(splits, [True], parts[2])
+        return in_order(x, y, [True], regions)
 
     return load
 
 
-def adult(seed, folder):
-    """The five facts of `gate_comparison`, with more examples."""
-    return tables.adult(seed, folder, SPLIT)
+def in_order(x, y, binary, regions=None, sizes=SIZES):
+    """A `Table` of rows that are in the order of the parts."""
+    starts = np.cumsum(sizes)[:2]
+    splits = [*zip(np.split(x, starts), np.split(y, starts), strict=True)]
+    known = None if regions is None else np.split(regions, starts)
+    return standardized(splits, binary, known)
 
 
-def census(seed, folder):
-    """Eight facts of those of `gate_comparison`, with more examples."""
-    return tables.census(seed, folder, 8, SPLIT)
+def small(file, num_tasks):
+    """A small table."""
+    load = arff(file, num_tasks, split_apart)
+    return Problem("real", load, family="small tables")
 
 
-def films(seed, folder):
-    """The ratings of eight films, some missing."""
-    return tables.films(seed, folder, 8, split=split_apart)
-
-
-PROBLEMS = {
+NAMELESS = {
     "tag": Problem("regions", generated(by_tag())),
-    "adult": Problem("real", adult),
+    "adult": Problem(
+        "real", functools.partial(adult, split=SPLIT), family="small tables"
+    ),
     "signs": Problem("regions", generated(by_signs)),
     "no regions": Problem("no regions", without_regions),
     "shared part": Problem("regions", generated(by_tag(), shared=0.5)),
-    "energy": Problem("real", tables.arff("enb.arff", 2, split_apart)),
+    "energy": small("enb.arff", 2),
     "clusters": Problem("regions", generated(in_clusters)),
-    "films": Problem("real", films),
+    "films": Problem("real", functools.partial(films, num_tasks=8, split=split_apart)),
     "much noise": Problem("regions", generated(by_tag(), noise=1.0)),
-    "census": Problem("real", census),
+    "census": Problem("real", functools.partial(census, num_tasks=8, split=SPLIT)),
     "products": Problem("regions", generated(by_products)),
-    "digits": Problem("images", images("mnist"), classes=10),
+    "digits": Problem("images", images("mnist"), family="images", classes=10),
     "unbalanced": Problem("regions", generated(by_tag(falling=0.6))),
-    "solar flares": Problem("real", tables.arff("sf2.arff", 3, split_apart)),
+    "solar flares": small("sf2.arff", 3),
     "several tasks": Problem("regions", generated(by_tag(), tasks=6)),
     "300 examples": Problem("regions", generated(by_tag(), num_train=300)),
-    "products, deeper router": Problem("regions", generated(by_products), hidden=32),
-    "clothes": Problem("images", images("fashion_mnist"), classes=10),
-    "32 clusters": Problem("regions", generated(in_clusters, 32), 32),
+    "products, deeper router": Problem(
+        "regions", generated(by_products), family="products", hidden=32
+    ),
+    "clothes": Problem("images", images("fashion_mnist"), family="images", classes=10),
+    "32 clusters": Problem("regions", generated(in_clusters, 32), num_experts=32),
+}
+# Most are alone in their family.
+PROBLEMS = {
+    name: dataclasses.replace(problem, name=name, family=problem.family or name)
+    for name, problem in NAMELESS.items()
 }

@@ -1,11 +1,15 @@
 """A page that says if the choice of experts matters on a user's table."""
 
 import pathlib
+import runpy
 
 import keras
 import numpy as np
 import pandas as pd
 
+from common.rivals import best, error, rivals
+from dselectk_keras.gates import Gate
+from dselectk_keras.gates.selector_gate import SelectorGate
 from dselectk_keras.tables import (
     column_kinds,
     convert_columns,
@@ -13,35 +17,26 @@ from dselectk_keras.tables import (
     find_targets,
     read_table,
 )
-from research.benches.gate_comparison import no_network
-from research.benches.gate_comparison import own as own_gates
-from research.benches.gate_comparison.arms import (
+from research.benches.bench import rows_of
+from research.benches.data import as_numbers, split_rows
+from research.benches.gates.arms import (
+    BEST,
     BY_FIT,
     CHOICES,
+    CONTROL,
+    FIT,
     GATES,
     NUM_CHOICES,
     RECIPE,
+    SIDE_BY_SIDE,
+    decide,
     selectors,
     static,
 )
-from research.benches.gate_comparison.bench import Gates, rows_of
-from research.benches.gate_comparison.page import (
-    BEST,
-    CONTROL,
-    FIT,
-    SIDE_BY_SIDE,
-    draw,
-    verdict,
-)
-from research.benches.gate_comparison.problems import Problem
-from research.benches.gate_comparison.statistics import (
-    errors,
-    luck,
-    mean_ratio,
-    random_errors,
-    ratio,
-)
-from research.benches.gate_comparison.tables import as_numbers, split_rows
+from research.benches.gates.bench import ARMS, Gates
+from research.benches.gates.page import draw, luck, matters, random_errors
+from research.benches.gates.problems import Problem
+from research.benches.statistics import errors, ratio
 from research.engine import pages, reproduce
 from research.engine.pages import table
 
@@ -49,6 +44,7 @@ CHOSEN = FIT, SIDE_BY_SIDE, RECIPE, "Top-k, noisy", "shared bottom, pruned"
 DENSE = "softmax", "shared bottom, wide"
 GRID = {"rates": (0.01, 0.03, 0.1), "decays": (0.0, 0.3, 1.0)}
 MOST_CLASSES = 12
+SETTINGS = 12  # Of each model without a network; about as many as an arm tries.
 # Tasks are in one group if the experts that they share are this part of all their own.
 OVERLAP = 0.5
 
@@ -74,18 +70,23 @@ SAVED = """\
 **Saved by choosing by fit:** {saved:.0%} of the multiplications for a task, with
 {error:.2f} times the error of softmax."""
 
+NO_GATES = """\
+{file} must have a dict of functions of the number of experts and of steps that return
+static gates, with new names: GATES = {{"mine": lambda num_nonzeros, steps: MyGate()}}.
+Received: {got}."""
 
-def answer(path, targets, draws, folder, epochs=30, own=None, encoding="utf-8"):
+
+def answer(path, targets, folder, draws, epochs=30, gates=None, encoding="utf-8"):
     """Compare gates on a table, and write a page about it.
 
     Args:
         path: A file as for `read_table`.
         targets: Names of the columns that are the labels, which may be missing. Those
             with two values are binary. A text with more is one task for each value.
-        draws: The number of splits. With fewer than three, nothing is decided.
         folder: The folder of the page.
+        draws: The number of splits. With fewer than three, nothing is decided.
         epochs: The number of epochs.
-        own: A dict of more arms, the user's gates.
+        gates: A .py file with the user's gates; see `read_gates`.
         encoding: The encoding of the file.
 
     Returns:
@@ -102,13 +103,14 @@ def answer(path, targets, draws, folder, epochs=30, own=None, encoding="utf-8"):
     )
     check_labels(tables, list(y))
     without = {
-        ("mine", seed): no_network.error_of(data, seed, columns)[0]
+        ("mine", "mine", seed): error_without_network(data, seed, columns)
         for seed, data in enumerate(places)
     }
-    about = {"epochs": epochs, "real": True, "name": "mine", **GRID}
+    about = {"epochs": epochs, "real": True, "family": "mine", "name": "mine", **GRID}
     problem = Problem("mine", lambda seed, _: tables[seed], **about)
+    own = read_gates(gates) if gates else {}
     known = {name: GATES[name] for name in (*CHOSEN, *DENSE, "random")}
-    arms, seen = {**(own or {}), **known, **CHOICES}, {}
+    arms, seen = {**own, **known, **CHOICES}, {}
 
     def note(trainer, job):
         weights = keras.ops.convert_to_numpy(trainer.gate.expert_weights())
@@ -118,20 +120,69 @@ def answer(path, targets, draws, folder, epochs=30, own=None, encoding="utf-8"):
     arms[FIT] = static(selectors, events=BY_FIT | {1.0: note})
     results = reproduce(Gates(problem=problem, compared=arms, seeds=draws))
     rows = rows_of([results])
-    best = [seen[run.seed, *run.settings.values()] for run in results.of(FIT)]
-    first, *others = sentences(rows, list(y), best, without)
+    chosen = [seen[run.seed, *run.settings.values()] for run in results.of(FIT)]
+    first, *others = sentences(rows, list(y), chosen, without, list(own))
     sizes = [len(x) for x, _ in tables[0].splits]
-    how = HOW.format(draws=draws, parts=sizes, rows=len(frame))
     parts = [
         f"# {pathlib.Path(path).name}",
-        *own_gates.sentences(rows),
         first,
         "![Test error of each gate over that of experts chosen by fit.](mine.png)",
         *others,
-        how,
+        HOW.format(draws=draws, parts=sizes, rows=len(frame)),
     ]
-    page, figures = pathlib.Path(folder) / "mine", {"mine.png": draw(rows)}
+    page, figures = pathlib.Path(folder) / "mine", {"mine.png": draw(rows, list(own))}
     return pages.write(page, *parts, figures=figures, dpi=150), "\n\n".join(parts)
+
+
+def read_gates(file):
+    """The gates of a .py file as arms, by name: those of its dict `GATES`."""
+    made = runpy.run_path(file, run_name="gates").get("GATES")
+    if not isinstance(made, dict):
+        raise ValueError(NO_GATES.format(file=file, got=f"GATES is {made!r}"))
+    arms = {}
+    for name, make in made.items():
+        gate = make(2, 1)
+        if not isinstance(gate, Gate) or gate.per_example_only or name in ARMS:
+            raise ValueError(NO_GATES.format(file=file, got=f"{name!r}: {gate!r}"))
+        gate.build((None, 4))
+        most = gate.max_experts(once_decided=True)
+        is_dense = most is None or most > 2
+        arms[name] = static(
+            lambda k, _, settings, make=make: make(k, settings.num_steps),
+            events={0.5: decide} if isinstance(gate, SelectorGate) else {},
+            dense=is_dense,
+        )
+    return arms
+
+
+def error_without_network(data, seed, frame):
+    """The mean over tasks of the test losses of the best rival by validation.
+
+    The losses are those of GateBench: the log loss of binary tasks, and the squared
+    error of standardized labels.
+
+    Args:
+        data: A `Table`, whose inputs are numbers of rows.
+        seed: The seed of the settings and the models.
+        frame: The columns of the rows.
+    """
+    names, parts, losses = [str(task) for task in range(len(data.binary))], [], []
+    for x, y in data.splits:
+        inputs = frame.iloc[x[:, 0].astype(int)].reset_index(drop=True)
+        labels = pd.DataFrame(y, columns=names).astype("float64")
+        parts.append(pd.concat([inputs, labels], axis=1))
+    train, validation, test = parts
+    models = rivals(train, validation, names, SETTINGS, seed)
+    for name, is_binary in zip(names, data.binary, strict=True):
+        model = models[name][best(models[name])]
+        rows = test[test[name].notna()]
+        predicted = model.predict(rows)
+        if is_binary:
+            losses.append(error(rows[name], predicted, model.classes))
+        else:  # Numbers that have two values here are their mean.
+            numbers = predicted if model.classes is None else predicted @ model.classes
+            losses.append(error(rows[name], numbers) ** 2)
+    return float(np.mean(losses))
 
 
 def check_labels(tables, names):
@@ -176,41 +227,40 @@ def as_labels(frame, targets):
     return pd.DataFrame(columns, index=frame.index).astype("float32")
 
 
-def sentences(rows, names, chosen, without):
+def sentences(rows, names, chosen, without, own=()):
     """Parts of a page about the rows. The first says if models without a network win.
 
     Args:
         rows: See `rows_of`.
         names: The names of the tasks.
         chosen: The experts that were chosen by fit, for each draw booleans (tasks, n).
-        without: The errors of models without a network, by problem and draw.
+        without: The errors of models without a network.
+        own: The names of the user's gates.
     """
-    others, fit = random_errors(rows, BEST), errors(rows, FIT)
-    best, one = luck(rows, BEST, "mine"), luck(rows, CONTROL, "mine")
-    gains = [mean_ratio(each, dict.fromkeys(each, 1.0)) for each in (best, one)]
+    arms = *own, *CHOSEN, *DENSE
+    found = {arm: errors(rows, arm) for arm in arms}
+    costs = {arm: errors(rows, arm, "multiplications") for arm in arms}
+    costs = {arm: ratio(cost, costs[DENSE[0]]) for arm, cost in costs.items()}
+    chance, judged = random_errors(rows), matters(rows)
     words = {"yes": "matters", "no": "hardly matters"}.get(
-        verdict(rows, "mine"),
-        f"may matter (more `--draws` than {len(one)} may say it)",
+        judged, f"may matter (more `--draws` than {len(chance)} may say it)"
     )
-    lines, soft = [], errors(rows, DENSE[0], "multiplications")
-    for arm in (*CHOSEN, *DENSE):
-        cost = errors(rows, arm, "multiplications")
-        error = str(ratio(errors(rows, arm), others))
-        lines.append([arm, error, f"{mean_ratio(cost, soft):.0%}"])
-    cheap = mean_ratio(errors(rows, FIT, "multiplications"), soft)
-    groups = groups_of(chosen, names)
-    found = "; ".join(", ".join(group) for group in groups) or "none"
-    softer = mean_ratio(fit, errors(rows, DENSE[0]))
-    lines.append(["no network", str(ratio(without, others)), ""])
-    ratios = [mean_ratio(without, errors(rows, arm)) for arm in (*CHOSEN, *DENSE)]
-    wins = NO_NETWORK.format(every=max(ratios), fit=mean_ratio(without, fit))
+    lines = [[arm, ratio(found[arm], chance), f"{costs[arm]:.0%}"] for arm in arms]
+    lines.append(["no network", ratio(without, chance), ""])
+    ratios = {arm: ratio(without, found[arm]).mean for arm in (*CHOSEN, *DENSE)}
+    wins = NO_NETWORK.format(every=max(ratios.values()), fit=ratios[FIT])
+    gains = {"best": ratio(luck(rows, BEST)), "one": ratio(luck(rows, CONTROL))}
+    groups = "; ".join(", ".join(group) for group in groups_of(chosen, names))
     return [
-        *[wins] * (max(ratios) < 1),
-        ANSWER.format(words=words, choices=NUM_CHOICES, best=gains[0], one=gains[1]),
+        *[wins] * (max(ratios.values()) < 1),
+        ANSWER.format(words=words, choices=NUM_CHOICES, **gains),
         TABLE,
-        table(["gate", "error", "cost"], lines),
-        SAVED.format(saved=max(0.0, 1 - cheap), error=softer),
-        f"**Groups of tasks** that share most of their experts: {found}.",
+        table(["gate", "error", "cost"], [map(str, line) for line in lines]),
+        SAVED.format(
+            saved=max(0.0, 1 - costs[FIT].mean),
+            error=ratio(found[FIT], found[DENSE[0]]),
+        ),
+        f"**Groups of tasks** that share most of their experts: {groups or 'none'}.",
     ]
 
 

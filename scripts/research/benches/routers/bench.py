@@ -1,63 +1,51 @@
-"""The comparison of routers on one problem, as an experiment that `reproduce` runs.
-
-`Experiment` and `reproduce` tune, repeat, resume and save with no code of its own here.
-`Program` trains the settings of an arm side by side, as in the comparison of static
-gates, of which this uses the statistics, the other gates and the tables.
-"""
+"""The comparison of routers on one problem."""
 
 import dataclasses
 import functools
-import pathlib
-import re
-from typing import ClassVar
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from research.benches.router_comparison.arms import (
+from research.benches.bench import Bench
+from research.benches.routers.arms import (
+    BATCH_SIZE,
     DECAYS,
     KNOWN,
     RATES,
     ROUTERS,
+    STEPS,
     UNITS,
 )
-from research.benches.router_comparison.problems import PROBLEMS
-from research.benches.router_comparison.training import BATCH_SIZE, STEPS, train
-from research.engine import Experiment, Results
-from research.engine.results import results_path
+from research.benches.routers.problems import PROBLEMS
+from research.benches.routers.training import sizes_of, trainer_of
+from research.benches.training import best_epoch
 
-COMMITTED = pathlib.Path(__file__).parents[4] / "docs" / "gatebench" / "routers"
+FIELDS = "trials", "sampler", "stand_in", "stages"
 # Of a problem.
 SIZES = "num_experts", "hidden", "classes"
 
 
 @dataclasses.dataclass(frozen=True)
-class Routers(Experiment):
+class Routers(Bench):
     """All arms on one problem; trials are on a draw that is not reported.
 
     Args:
-        problem: The name of a `Problem`.
         stages: The number of stages of a training, of `STEPS` steps.
-        rows: `"apart"`: no trial has seen a row of a reported test.
     """
 
     name: ClassVar[str] = "routers"
     title: ClassVar[str] = "routers on one problem"
     scales: ClassVar[tuple[str, ...]] = ("stages",)
-    together: ClassVar[int] = 10**6
+    problems: ClassVar[Mapping[str, Any]] = PROBLEMS
 
     seeds: int = 4
     sampler: str = "grid"
-    problem: str = "tag"
     stages: int = 12
-    rows: str = "apart"
-
-    @property
-    def preset(self):
-        """The name of the problem, as it is in the name of a file."""
-        return re.sub(r"\W+", "-", self.problem)
 
     @property
     def arms(self):
         """The arms; where regions are not known, without those of known regions."""
-        has_regions = PROBLEMS[self.problem].kind in ("regions", "images")
+        has_regions = self.problem.kind in ("regions", "images")
         return {
             name: arm for name, arm in ROUTERS.items() if has_regions or name != KNOWN
         }
@@ -65,56 +53,44 @@ class Routers(Experiment):
     @property
     def config(self):
         """The settings on which the results depend, the sizes of the problem too."""
-        problem = PROBLEMS[self.problem]
-        sizes = {name: getattr(problem, name) for name in SIZES}
+        sizes = {name: getattr(self.problem, name) for name in SIZES}
         sizes |= {"units": UNITS, "steps": STEPS, "batch_size": BATCH_SIZE}
-        return {**super().config, "sizes": sizes}
+        # No trial has seen a row of a reported test.
+        own = {"problem": self.problem.name, "rows": "apart", "sizes": sizes}
+        fields = {name: getattr(self, name) for name in FIELDS}
+        return json.loads(json.dumps(fields | own | self.spaces))
+
+    @classmethod
+    def of_config(cls, config):
+        """The bench on the problem of a config, with its stages."""
+        return cls(problem=PROBLEMS[config["problem"]], stages=config["stages"])
+
+    @classmethod
+    def of(cls, name, draws=None, epochs=None, data_dir=None):  # noqa: ARG003
+        """The bench on a problem by the options of the command."""
+        return cls(problem=PROBLEMS[name], seeds=draws or cls.seeds, data_dir=data_dir)
 
     def space(self, arm):
         """The rates and decays that all arms share, and the own setting."""
         return {"rate": RATES, "decay": DECAYS, **super().space(arm)}
 
     def run(self, arm, jobs):
-        """Train an arm, once for each job."""
-        tables = {job.seed: self.load(job.seed) for job in jobs}
-        return train(PROBLEMS[self.problem], arm, tables, jobs, self.stages)
-
-    def load(self, seed):
-        """The data of a seed."""
-        return load(self.problem, seed, self.data_dir or ".")
-
-
-def of_problem(name, options, _):
-    """The `Routers` of a problem by the options of the command."""
-    draws = options.draws or Routers.seeds
-    return Routers(problem=name, seeds=draws, data_dir=options.data_dir)
-
-
-def open_results(bench, folder, fresh=False):
-    """The `Results` of a bench that are in a folder."""
-    return Results(bench, bench.preset, folder, fresh)
-
-
-def committed(name):
-    """The committed `Results` of a problem, without runs if there are none of it."""
-    bench = Routers(problem=name)
-    return read(COMMITTED).get(name, Results(bench, bench.preset))
-
-
-def read(folder):
-    """The `Results` of a folder by problem."""
-    every = {}
-    for name in PROBLEMS:
-        bench = Routers(problem=name)
-        if results_path(bench, bench.preset, folder).exists():
-            every[name] = Results(bench, bench.preset, folder)
-    return every
+        """Train an arm, once for each job; the best stage is that by validation."""
+        tables = {
+            job.seed: load(self.problem, job.seed, self.data_dir or ".") for job in jobs
+        }
+        sizes = sizes_of(self.problem, tables[jobs[0].seed])
+        trainer, found = trainer_of(self.arms[arm], sizes, self.stages), []
+        for history in trainer.train(self.arms[arm], tables, jobs):
+            best, validation, test = best_epoch(*history)
+            found.append({"objective": validation, "test": test, "stage": best + 1})
+        return found
 
 
 @functools.lru_cache(maxsize=8)
 def load(problem, seed, folder):
     """The data of a problem and a seed."""
-    return PROBLEMS[problem].load(seed, folder)
+    return problem.load(seed, folder)
 
 
 def multiplications(arm, inputs, num_experts, outputs, hidden=0, training=False):

@@ -5,21 +5,16 @@ import functools
 
 import keras
 import numpy as np
-from keras import ops
 
 from dselectk_keras.callbacks import ChooseExperts
 from dselectk_keras.gates import ChosenGate, DSelectKGate, TopKGate
-from dselectk_keras.ops import keep_top_k
-from research.benches.gate_comparison.other_gates import (
-    BalancedGate,
-    ReLUGate,
-    TreeGate,
-)
+from research.benches.bench import MANY
+from research.benches.other_gates import BalancedGate, ReLUGate, TreeGate
 from research.benches.pruned_bottom import BETWEEN, NUM_CUTS, prune, units_at
+from research.benches.training import keep
 from research.engine import Arm
 
 NUM_CHOICES = 16
-MANY = 10**6
 
 
 def static(gate=None, architecture="mmoe", events=None, dense=False, **space):
@@ -46,11 +41,8 @@ def decide(trainer, job):  # noqa: ARG001
 
 def keep_k(trainer, job):  # noqa: ARG001
     """Keep the k largest weights of each gate, as far as its class allows."""
-    weights = trainer.gate.expert_weights()
-    kept = ops.where(keep_top_k(weights, trainer.k) > 0, weights, 0.0)
-    total = ops.sum(weights, axis=-1, keepdims=True)
-    kept = kept * total / ops.maximum(ops.sum(kept, axis=-1, keepdims=True), 1e-9)
-    trainer.gate.assign_expert_weights(kept)
+    weights = keep(trainer.gate.expert_weights(), trainer.k)
+    trainer.gate.assign_expert_weights(weights)
 
 
 def first_l1(trainer, job):
@@ -153,6 +145,7 @@ def chosen(k, *_):
 PARTS = (0.2, 0.5)
 RECIPE = "DSelect-k, recipe"
 KNOWN = "known groups"
+FIT, SIDE_BY_SIDE = "chosen by fit", "chosen, side by side"
 # As by default: after each part of 0.05 of the training, until the half of it.
 BY_FIT = dict.fromkeys(np.arange(0, 0.51, 0.05), by_fit)
 
@@ -199,8 +192,8 @@ GATES = {
         bias_rate=(0.001, 0.01),
     ),
     "random": static(selectors, events={0: random_experts}),
-    "chosen by fit": static(selectors, events=BY_FIT),
-    "chosen, side by side": static(chosen, "side_by_side", BY_FIT),
+    FIT: static(selectors, events=BY_FIT),
+    SIDE_BY_SIDE: static(chosen, "side_by_side", BY_FIT),
     "Top-k, side by side": static(top_k, "apart", {0: dense_first}, dense_until=PARTS),
     "random, side by side": static(chosen, "side_by_side", {0: random_places}),
     KNOWN: static(selectors, events={0: known_experts}),
@@ -215,8 +208,8 @@ FEW_ARMS = (
     "Top-k, noisy",
     "Top-k, dense first",
     "random",
-    "chosen by fit",
-    "chosen, side by side",
+    FIT,
+    SIDE_BY_SIDE,
     "Top-k, side by side",
     "random, side by side",
     KNOWN,
@@ -225,9 +218,7 @@ FEW_ARMS = (
 # Gates of later papers.
 OTHER_GATES = "ReMoE", "COMET", "loss-free balancing"
 # With HoME's normalization of the experts' outputs, and by default.
-NORMALIZED = {
-    f"{name}, normalized": name for name in ("softmax", "Top-k, noisy", "chosen by fit")
-}
+NORMALIZED = {f"{name}, normalized": name for name in ("softmax", "Top-k, noisy", FIT)}
 GATES |= {
     new: dataclasses.replace(GATES[old], architecture="normalized")
     for new, old in NORMALIZED.items()

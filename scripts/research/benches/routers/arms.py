@@ -5,7 +5,8 @@ import numpy as np
 from dselectk_keras.baselines import TagGate
 from dselectk_keras.gates import DSelectKGate, SoftmaxGate, SwitchGate, TopKGate
 from dselectk_keras.regularizers import ImportanceRegularizer, SwitchLoadRegularizer
-from research.benches.gate_comparison.other_gates import BalancedGate, ReLUGate
+from research.benches.bench import MANY
+from research.benches.other_gates import BalancedGate, ReLUGate
 from research.engine import Arm
 
 RATES = (0.001, 0.003, 0.01, 0.03, 0.1)
@@ -13,7 +14,7 @@ DECAYS = (0.0, 0.1, 1.0, 5.0)
 PARTS = (0.3, 0.6)  # Of the training, until something has changed.
 STRENGTHS = (0.01, 0.1)  # Of a penalty, relative to the loss.
 CHOICE = 1 / 6  # The part of the training that a warm start takes.
-MANY = 10**6
+STEPS, BATCH_SIZE = 150, 100  # Of a stage, after which the model is evaluated.
 UNITS = 16  # Of an expert.
 # What arms may set, at first.
 FIRST = {
@@ -27,17 +28,12 @@ FIRST = {
 }
 
 
-def nothing(*_):
-    """Set nothing."""
-    return {}
-
-
 def router(
     make,
     k: int | None = 1,
     own=(None,),
-    change=nothing,
-    start=nothing,
+    change=lambda *_: {},
+    start=None,
     tag=None,
     architecture="mixture",
     dense=0.0,
@@ -53,8 +49,8 @@ def router(
         own: The values of its own setting.
         change: A function of the own setting and the part of the training that has
             passed that returns settings by name.
-        start: A function of the gate, the own setting and the number of steps that
-            returns pairs of a variable and its first value.
+        start: What is done to the model at first: a function of the `Trainer` and the
+            `Job`.
         tag: What the gate reads instead of inputs: `"region"`, `"hash"` or `"none"`.
         architecture: `"mixture"`, `"annealed"` with a softmax whose temperature falls,
             `"merged"` experts, `"losses"` of single experts, or a single expert,
@@ -65,7 +61,8 @@ def router(
             always on, or `"kernel"`, from which theirs are deviations.
         units: The units of an expert.
     """
-    more = {"k": k, "change": change, "start": start, "tag": tag}
+    events = {0: start} if start else {}
+    more = {"k": k, "change": change, "events": events, "tag": tag}
     more |= {"dense": dense, "shared": shared, "units": units}
     return Arm(make, architecture, per_example=True, space={"own": own}, more=more)
 
@@ -85,6 +82,13 @@ def balanced(settings):
     return ImportanceRegularizer(settings.schedule("balance"))
 
 
+def first_steps(trainer, job):
+    """Make the steps up to a part of the training dense."""
+    dense = round(job.settings["own"] * trainer.epochs * STEPS)
+    # The gate is dense up to its step MANY.
+    trainer.gate.step.assign(MANY - dense)
+
+
 def dense_first(k):
     """Top-k that is a softmax over all experts in the first part of the training."""
 
@@ -92,14 +96,11 @@ def dense_first(k):
         gate = {"dense_steps": MANY, "weights_regularizer": balanced(settings)}
         return TopKGate(k, **gate)
 
-    def start(gate, own, steps):
-        # The gate is dense up to its step MANY.
-        return [(gate.step, MANY - round(own * steps))]
+    def change(*_):
+        return {"balance": STRENGTHS[0]}
 
     dense = float(np.mean(PARTS))
-    return router(
-        make, k, PARTS, lambda *_: {"balance": STRENGTHS[0]}, start, dense=dense
-    )
+    return router(make, k, PARTS, change, first_steps, dense=dense)
 
 
 def narrowing(own, done):
@@ -117,9 +118,9 @@ def by_losses(k, until=0.0, shared=None):
     return router(lambda _: SoftmaxGate(), k, PARTS, change, **options)
 
 
-def first_l1(gate, own, steps):  # noqa: ARG001
+def first_l1(trainer, job):
     """The penalty begins with this coefficient."""
-    return [(gate.coefficient, own)]
+    trainer.gate.coefficient.assign(job.settings["own"])
 
 
 ONE, WIDE, KNOWN = "one expert", "one wide expert", "known regions"

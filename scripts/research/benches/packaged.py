@@ -11,7 +11,7 @@ import pathlib
 import numpy as np
 import pandas as pd
 
-from research.benches.gate_comparison.tables import as_numbers, standardized
+from research.benches.data import as_numbers, standardized
 
 BOHR = 0.529177  # In angstrom.
 CHARGES = {"H": 1, "C": 6, "N": 7, "O": 8, "F": 9}

@@ -1,21 +1,21 @@
 """The problems on which gates are compared: their data, and the sizes of the model."""
 
 import dataclasses
-import gzip
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
-import pandas as pd
 
-import research.papers.data
 from dselectk_keras import datasets
-from research.benches.gate_comparison import packaged
-from research.benches.gate_comparison.tables import (
+from research.benches import data, packaged
+from research.benches.data import (
     SIZES,
-    as_numbers,
+    adult,
+    arff,
+    census,
+    films,
+    small_images,
     split_rows,
     standardized,
 )
@@ -26,14 +26,11 @@ DECAYS = (0.0, 0.3, 1.0, 3.0, 10.0)
 NO_GROUPS = "correlation 0.5", "correlation 0.9", "no groups", "groups that overlap"
 
 
-@dataclasses.dataclass(frozen=True)
-class Problem:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem(data.Problem):
     """A data set, and the sizes of a model for it.
 
     Args:
-        family: What kind of problem it is.
-        load: A function of a seed and the folder of the data that returns a `Table`.
-        num_experts: The number of experts.
         num_nonzeros: The number of experts that a sparse gate may choose per task, k.
         units: Width of an expert.
         epochs: The number of epochs.
@@ -54,12 +51,8 @@ class Problem:
         first_seed: The seed of the first draw. Problems that were added later have
             seeds of their own, so that they share no row and no function with others.
         package: The package that ships the data, if one does.
-        name: What it is called.
     """
 
-    family: str
-    load: Callable
-    num_experts: int = 8
     num_nonzeros: int = 2
     units: int = 16
     epochs: int = 30
@@ -76,7 +69,6 @@ class Problem:
     later: bool = False
     first_seed: int = 0
     package: str | None = None
-    name: str = ""
 
     @property
     def grouped(self):
@@ -89,7 +81,7 @@ def generated(name, num_train=SIZES[0], **options):
 
     def load(seed, folder):  # noqa: ARG001
         _, num_validation, num_test = SIZES
-        data = datasets.load(
+        found = datasets.load(
             name,
             num_train=num_train,
             num_validation=num_validation,
@@ -97,86 +89,14 @@ def generated(name, num_train=SIZES[0], **options):
             seed=seed,
             **options,
         )
-        groups = data.groups
+        groups = found.groups
         if name == "synthetic_moe":
-            groups = tuple(task // 16 for task in range(data.num_tasks))
-        binary = [kind == "binary" for kind in data.task_kinds]
-        return standardized(
-            [data.train, data.validation, data.test], binary, groups=groups
-        )
+            groups = tuple(task // 16 for task in range(found.num_tasks))
+        binary = [kind == "binary" for kind in found.task_kinds]
+        splits = [found.train, found.validation, found.test]
+        return standardized(splits, binary, groups)
 
     return load
-
-
-def arff(file, num_tasks, split=split_rows):
-    """The problem of an ARFF table whose last columns are regression labels."""
-
-    def load(seed, folder):
-        from scipy.io.arff import loadarff  # A dependency of JAX.
-
-        path = pathlib.Path(folder) / "uci_multitarget" / file
-        frame = pd.DataFrame(loadarff(path)[0])
-        x = as_numbers(frame.iloc[:, :-num_tasks])
-        y = frame.iloc[:, -num_tasks:].to_numpy("float32")
-        return split(x, y, [False] * num_tasks, seed)
-
-    return load
-
-
-def adult(seed, folder, split=split_rows):
-    """UCI Adult: five facts about a person, from the others."""
-    path = pathlib.Path(folder) / "adult" / "adult.data.gz"
-    with gzip.open(path, "rt") as lines:
-        frame = pd.read_csv(lines, header=None, skipinitialspace=True)
-    labels = [
-        frame[14] == ">50K",
-        frame[5] == "Never-married",
-        frame[9] == "Male",
-        frame[12] > 40,
-        frame[4] >= 13,  # Years of education.
-    ]
-    # Relationship says who is married, and who is a man.
-    features = as_numbers(frame.drop(columns=[2, 3, 4, 5, 7, 9, 12, 14]))
-    y = np.stack(labels, axis=1)
-    return split(features, y, [True] * 5, seed)
-
-
-def census(seed, folder, num_tasks=24, split=split_rows):
-    """Census-Income: facts about a person, from age, sex and work."""
-    path = pathlib.Path(folder) / "census_kdd" / "census-income.test.gz"
-    with gzip.open(path, "rt") as lines:
-        frame = pd.read_csv(lines, header=None, skipinitialspace=True, nrows=40_000)
-    given = [0, 1, 4, 5, 12, 16, 17, 18, 30, 38, 39]
-    columns = [
-        (frame[column] == value).to_numpy()
-        for column in frame.columns.difference([*given, 24])
-        for value in frame[column].value_counts().index[:3]
-    ]
-    kept: list[np.ndarray] = []
-    for column in columns:
-        # Facts that are neither rare nor the opposite of another one.
-        if 0.1 < column.mean() < 0.9 and all(
-            abs(np.corrcoef(column, other)[0, 1]) < 0.95 for other in kept
-        ):
-            kept.append(column)
-    y = np.stack(kept[:num_tasks], axis=1)
-    binary = [True] * y.shape[1]
-    return split(as_numbers(frame[given]), y, binary, seed)
-
-
-def films(seed, folder, num_tasks=32, num_inputs=100, split=split_rows):
-    """MovieLens: the ratings of 32 films, from a user's ratings of 100 others."""
-    path = pathlib.Path(folder) / "ml-latest-small" / "ratings.csv"
-    table = pd.read_csv(path).pivot_table("rating", "userId", "movieId")
-    order = table.notna().sum().sort_values(ascending=False).index
-    order = order[: num_tasks + num_inputs]
-    # Tasks are spread over the most rated films.
-    tasks = order[:: len(order) // num_tasks][:num_tasks]
-    y = table[tasks].to_numpy("float32")
-    inputs = table[order.difference(tasks)]
-    inputs = inputs.sub(inputs.mean(axis=1), axis=0).fillna(0.0)
-    known = (~np.isnan(y)).sum(axis=1) >= 4
-    return split(inputs.to_numpy()[known], y[known], [False] * num_tasks, seed)
 
 
 def images(name, number=4, size=7, part="train"):
@@ -184,23 +104,16 @@ def images(name, number=4, size=7, part="train"):
 
     No image is drawn twice, so that training and test share none.
     """
-    step = 28 // size
+    sets = ((0, 2, 4, 6, 8), (5, 6, 7, 8, 9), (2, 3, 5, 7), (0, 6, 8, 9))
 
     def load(seed, folder):
-        data = research.papers.data.load(
-            name, data_dir=str(pathlib.Path(folder) / name), seed=0
-        )
-        rng = np.random.default_rng(seed)
-        sets = ((0, 2, 4, 6, 8), (5, 6, 7, 8, 9), (2, 3, 5, 7), (0, 6, 8, 9))
-        split = getattr(data, part)
-        rows = rng.permutation(len(split.x))[: number * sum(SIZES)]
-        rows = rows.reshape(-1, number)
-        shape = len(rows), number, size, step, size, step
-        pixels = split.x[rows].reshape(shape).mean((3, 5))
-        classes = np.asarray(split.y)[..., 0][rows]
-        y = np.stack([np.isin(classes, each) for each in sets], axis=2)
+        pixels, classes = small_images(name, folder, size, part)
+        rows = np.random.default_rng(seed).permutation(len(pixels))
+        rows = rows[: number * sum(SIZES)].reshape(-1, number)
+        x = pixels[rows].reshape(len(rows), -1)
+        y = np.stack([np.isin(classes[rows], each) for each in sets], axis=2)
         groups = np.repeat(range(number), 4)
-        x, y = pixels.reshape(len(rows), -1), y.reshape(len(rows), -1)
+        y = y.reshape(len(rows), -1)
         return split_rows(x, y, [True] * len(groups), seed, groups)
 
     return load
@@ -296,11 +209,12 @@ def _star(score):
     )
 
 
-def _long(load, rates=RATES, **options):
+def _long(family, load, rates=RATES, **options):
     """A problem with 5,000 steps and many examples; no weight decay is tried."""
     return Problem(
         "5,000 steps",
         load,
+        family=family,
         epochs=50,
         steps=100,
         batch_size=100,
@@ -324,13 +238,13 @@ NAMELESS = {
         num_experts=16,
     ),
     "C.1, 32 tasks": Problem(
-        "mixtures", generated("synthetic_moe", num_tasks=32), 8, 4, units=4
+        "mixtures", generated("synthetic_moe", num_tasks=32), num_nonzeros=4, units=4
     ),
     "C.1, 64 tasks, noise": Problem(
         "mixtures",
         generated("synthetic_moe", num_tasks=64, noise=1.0),
-        16,
-        4,
+        num_experts=16,
+        num_nonzeros=4,
         units=4,
     ),
     "correlation 0.5": Problem(
@@ -370,6 +284,7 @@ NAMELESS = {
     "100,000 examples": Problem(
         "other experts, more data",
         _groups(100_000, num_tasks=32, num_groups=4, noise=0.3),
+        family="tasks in groups",
         epochs=60,
         batch_size=500,
         draws=3,
@@ -379,6 +294,7 @@ NAMELESS = {
     "convolutional experts": Problem(
         "other experts, more data",
         images("fashion_mnist", number=2, size=14, part="test"),
+        family="images",
         num_experts=4,
         expert=convolutional,
         draws=2,
@@ -409,13 +325,20 @@ NAMELESS = {
         **LATER,
     ),
     "C.1, 32 tasks, long": _long(
-        generated("synthetic_moe", 100_000, num_tasks=32), num_nonzeros=4, units=4
+        "mixtures",
+        generated("synthetic_moe", 100_000, num_tasks=32),
+        num_nonzeros=4,
+        units=4,
     ),
-    "32 tasks, 4 groups, long": _long(_groups(100_000, num_tasks=32, num_groups=4)),
+    "32 tasks, 4 groups, long": _long(
+        "tasks in groups", _groups(100_000, num_tasks=32, num_groups=4)
+    ),
     "recommender, long": _long(
-        generated("recommender_sim", 100_000), (0.001, *RATES), tower=(8,)
+        "ranking", generated("recommender_sim", 100_000), (0.001, *RATES), tower=(8,)
     ),
 }
+# Problems with the functions or data of others are in their families.
 PROBLEMS = {
-    name: dataclasses.replace(problem, name=name) for name, problem in NAMELESS.items()
+    name: dataclasses.replace(problem, name=name, family=problem.family or problem.kind)
+    for name, problem in NAMELESS.items()
 }
