@@ -376,8 +376,9 @@ def test_a_training_that_goes_on_begins_with_what_is_due_then(epoch, steps):
     choose, model = Count(every=0.125), compiled(gate=dk.ChosenGate(1, "random"))
     layer_of(model).gate.step.assign(4 * epoch)
     y = labels_from(model, [5, 2])
-    fit(model, [choose], y, 4, initial_epoch=epoch)
+    log = fit(model, [choose], y, 4, initial_epoch=epoch).history
     assert choose.at == steps
+    assert log["changed"][-1] == 0.0  # Nothing is due in the last epoch.
 
 
 @pytest.mark.every_backend
