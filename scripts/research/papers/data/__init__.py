@@ -4,6 +4,7 @@ from typing import Any
 
 from dselectk_keras import datasets
 from research.papers.data.census_income import census_income
+from research.papers.data.cifar100 import cifar100
 from research.papers.data.fmnist_mnist import fmnist_mnist
 from research.papers.data.mnist import fashion_mnist, mnist
 from research.papers.data.movielens import movielens
@@ -11,6 +12,7 @@ from research.papers.data.multi_mnist import multi_mnist
 
 __all__ = [
     "census_income",
+    "cifar100",
     "fashion_mnist",
     "fmnist_mnist",
     "load",
@@ -23,6 +25,7 @@ OWN = {
     function.__name__: function
     for function in (
         census_income,
+        cifar100,
         fashion_mnist,
         fmnist_mnist,
         mnist,

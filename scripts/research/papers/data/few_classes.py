@@ -7,20 +7,22 @@ import numpy as np
 
 from dselectk_keras.datasets import Split
 from research.papers.data import load
-from research.papers.data.changes import changed
+from research.papers.data.changes import changed, only_tasks
 
 
 @functools.lru_cache(maxsize=4)
 def few_classes(name, num_train, num_test, data_dir=None):
     """A data set of one task, without validation images.
 
-    The classes of Multi-MNIST are pairs of digits.
+    The classes of CIFAR-100 are the fine ones, those of Multi-MNIST pairs of digits.
     """
     # A loader holds out one image at least: here it is put back.
     sizes = {"num_train": num_train - 1, "num_validation": 1, "num_test": num_test}
     data = load(name, data_dir=data_dir, **sizes)
     pairs = zip(data.train, data.validation, strict=True)
     data = dataclasses.replace(data, train=Split(*map(np.concatenate, pairs)))
+    if name == "cifar100":
+        data = only_tasks(data, {"fine": "fine"})
     if name == "multi_mnist":
         data = _pairs(data)
     return standardized(data)

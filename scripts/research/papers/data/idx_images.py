@@ -37,7 +37,7 @@ def scale_pixels(images):
     """Float32 images in [0, 1] with a channel axis."""
     images = images.astype("float32")
     images /= 255
-    return images[..., None]
+    return images if images.ndim == 4 else images[..., None]
 
 
 def image_dataset(train, test, sizes, seed, classes):

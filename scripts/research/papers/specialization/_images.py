@@ -39,7 +39,7 @@ class Images(Experiment, abc.ABC):
     """
 
     paper = citations.SPECIALIZATION
-    needs = ("MNIST or Fashion-MNIST", 28 * 28)
+    needs = ("MNIST, Fashion-MNIST or CIFAR-100", 3 * 32 * 32)
 
     seeds: int = preset(5, smoke=1)
     stand_in: bool = preset(False, smoke=True)

@@ -25,17 +25,22 @@ class Data(NamedTuple):
     title: str
     num_classes: int
     num_experts: int  # Of the paper's mixture.
-    sizes: Sizes
+    sizes: Sizes | None  # `None`: photographs.
     shape: tuple[int, int, int] = (28, 28, 1)  # Of an image.
 
 
 DATA = {
     "mnist": Data("MNIST", 10, 5, Sizes()),  # Appendix B.1.
     "fmnist_mnist": Data("FMNIST + MNIST", 12, 6, Sizes(gate_size=5)),  # B.2.
+    "cifar100": Data("CIFAR-100", 100, 20, None, (32, 32, 3)),  # B.3.
     "fashion_mnist": Data("FMNIST", 10, 5, Sizes((64, 32), 8, 3, (512, 32))),  # B.4.
-    # In place of CIFAR-100 (B.3): experts of B.4, and a gate of B.1.
+    # Ours: experts of B.4, and a gate of B.1.
     "multi_mnist": Data("Multi-MNIST", 100, 20, Sizes((64, 32)), (18, 18, 1)),
 }
+# Appendix B.3: convolutions, and hidden layers, for photographs.
+PHOTO_EXPERT_FILTERS = (16, 32, 64, 128)
+PHOTO_GATE_FILTERS = (64, 128, 256, 512)
+PHOTO_UNITS = (1024, 256)
 POOLED = tuple(itertools.product((0, 1), repeat=2))  # Places that one maximum is over.
 
 
@@ -91,13 +96,26 @@ class Filters(keras.layers.Layer):
         return {**super().get_config(), "filters": self.filters, "size": self.size}
 
 
+def convolutions(filters):
+    """Layers of convolutions of 3 x 3, of which every second one is normalized."""
+    found = []
+    for number, count in enumerate(filters):
+        found.append(layers.Conv2D(count, 3, padding="same"))
+        found += [layers.BatchNormalization()] * (number % 2)
+        found += [layers.ReLU(), layers.MaxPooling2D(2)]
+    return [*found, layers.Flatten()]
+
+
 def _relu(units):
     return [layers.Dense(count, "relu") for count in units]
 
 
 def single(about):
     """One expert alone, for `Data`."""
-    first = [Filters(1), layers.Flatten(), *_relu(about.sizes.expert_units)]
+    if about.sizes:
+        first = [Filters(1), layers.Flatten(), *_relu(about.sizes.expert_units)]
+    else:
+        first = [*convolutions(PHOTO_EXPERT_FILTERS), *_relu(PHOTO_UNITS)]
     last = layers.Dense(about.num_classes, "softmax")
     return keras.Sequential([keras.Input(about.shape), *first, last])
 
@@ -113,8 +131,11 @@ def experts(about, num_experts):
 
 def routing_network(about, activation):
     """The layers of a gate below its last one, and their width."""
-    sizes, units = about.sizes, about.sizes.gate_units
-    first = [Filters(sizes.gate_filters, sizes.gate_size), layers.Flatten()]
+    if sizes := about.sizes:
+        first = [Filters(sizes.gate_filters, sizes.gate_size), layers.Flatten()]
+        units = sizes.gate_units
+    else:
+        first, units = convolutions(PHOTO_GATE_FILTERS), PHOTO_UNITS
     last = layers.Dense(units[-1], activation)
     network = [keras.Input(about.shape), *first, *_relu(units[:-1]), last]
     return keras.Sequential(network), units[-1]
@@ -126,15 +147,19 @@ def mixture(about, num_experts, kind="original", penalty=None):
     network, width = routing_network(about, None if attentive else "relu")
     gate = dk.baselines.AttentiveGate(width, weights_regularizer=penalty)
     images: Any = keras.Input(about.shape)
-    filtered = Filters(num_experts, name="filters")(images)
+    if about.sizes:
+        filtered = Filters(num_experts, name="filters")(images)
+        bank, inputs = experts(about, num_experts), (filtered, images)
+    else:
+        bank, inputs = dk.Experts(single(about), num_experts), images
     moe = (dk.baselines.AttentiveMoE if attentive else dk.MoE)(
-        experts(about, num_experts),
+        bank,
         gate if attentive else original_gate(penalty),
         per_example=True,
         routing_network=network,
         name="moe",
     )
-    return keras.Model(images, moe((filtered, images)))
+    return keras.Model(images, moe(inputs))
 
 
 def original_gate(penalty=None):
@@ -144,5 +169,7 @@ def original_gate(penalty=None):
 
 def weights_of_experts(model, images):
     """The weights over the experts for images."""
-    filtered = model.get_layer("filters")(images)
-    return model.get_layer("moe").expert_weights((filtered, images))
+    names = [layer.name for layer in model.layers]
+    if "filters" in names:
+        images = model.get_layer("filters")(images), images
+    return model.get_layer("moe").expert_weights(images)

@@ -19,6 +19,7 @@ REFUSED = [
     ("multi_mnist", "num_validation", 0, "be a positive integer"),
 ]
 MISSING = [
+    ("cifar100", {}, r"cifar-100-binary.tar.gz \(168,513,733 bytes"),
     ("movielens", {"version": "100k"}, r"zip \(4,924,029 bytes, SHA-256 50d2.*groupl"),
 ]
 
