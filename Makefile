@@ -118,7 +118,7 @@ test-oldest-keras: $(VENV)/.test $(VENV)/.backends $(OLDEST_KERAS)/.installed ##
 
 test-differential: $(VENV)/.test $(VENV)/.backends ## draw N=100 combinations of features, and judge each on KERAS_BACKEND
 	cd tests && PYTHONPATH=$(CURDIR):$(CURDIR)/tests KERAS_BACKEND=$(or $(KERAS_BACKEND),torch) \
-	    $(abspath $(BIN))/python -m differential.run $(N) $(SEED) $(VALUES:%=--values %)
+	    $(abspath $(BIN))/python -m differential.run $(N) $(SEED)
 
 reproduce: $(VENV)/.test ## run every experiment of the papers, in small, into build/smoke
 	$(BIN)/python scripts/reproduce.py --preset smoke

@@ -1,7 +1,7 @@
 """Everything private to Keras, torch or scikit-learn that the package uses.
 
 Each private name is behind a function that says what it is for. `tests/test_keras.py`
-fails when Keras renames or changes one, and says where in Keras to look.
+fails when Keras renames or changes one.
 """
 
 import collections
@@ -20,9 +20,9 @@ OVERRIDDEN = (
 )
 
 
-def all_layers(model):
-    """List a model and all its layers, those inside of other layers too, each once."""
-    return list(model._flatten_layers())
+def all_layers(model, kinds=keras.Layer):
+    """List a model and all layers in it, each once, that are of some classes."""
+    return [each for each in model._flatten_layers() if isinstance(each, kinds)]
 
 
 def mask_of(tensor):
@@ -147,7 +147,7 @@ def calls_in(model):
 
 
 def has_graph(model):
-    """Whether a model is functional or sequential, so that its calls are known."""
+    """Whether a model is functional, or sequential and built: its calls are known."""
     return hasattr(getattr(model, "_functional", None) or model, "_nodes_by_depth")
 
 
@@ -210,15 +210,10 @@ def recomputed(model, tensor, replaced):
 
 
 def restart_slots(optimizer, variable, changed=True):
-    """Reset an optimizer's state of entries of a variable, such as momentum.
+    """Reset an optimizer's state of a variable that was set, such as momentum.
 
-    Otherwise it would undo their change. Moving averages (`use_ema`) begin at the
-    present values.
-
-    Args:
-        optimizer: The optimizer of a model, or `None`.
-        variable: A variable that was set outside of the optimizer.
-        changed: Which entries were set, booleans that broadcast to its shape.
+    Otherwise it would undo the change. Moving averages (`use_ema`) begin at the present
+    values. `changed` says which entries were set, booleans that broadcast to its shape.
     """
     # The optimizer of mixed precision has one inside, and `MultiOptimizer` several.
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
@@ -299,10 +294,7 @@ def settings(function):
 
 
 def track_layer(model, layer):
-    """Make a functional model train a layer that is an attribute of it.
-
-    Keras 3.12 knows only the layers between its inputs and outputs.
-    """
+    """Make a functional model train a layer that is an attribute (for Keras 3.12)."""
     if all(each is not layer for each in model._layers):
         model._layers.append(layer)
 

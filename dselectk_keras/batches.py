@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, unmasked
 
 __all__ = ["Batches"]
 
@@ -45,18 +45,15 @@ class Batches(keras.utils.PyDataset):
 
     @property
     def num_batches(self) -> int:
-        """The number of batches per epoch."""
         return -(-self._num_samples // self.batch_size)
 
     def __getitem__(self, index: int) -> tuple:
-        """The inputs and labels of a batch."""
         if index == self.num_batches - 1:
             self._used = True
         chosen = self.order[index * self.batch_size : (index + 1) * self.batch_size]
         return keras.tree.map_structure(lambda array: _rows(array, chosen), self.data)
 
     def on_epoch_end(self) -> None:
-        """Shuffle after an epoch."""
         # On some backends Keras calls this before the first epoch too, and may have
         # read a batch by then.
         if self._used:
@@ -93,7 +90,9 @@ def as_arrays(name: str, values: Any) -> tuple:
             "Pass `dict(table)`, or `table.to_numpy()` in the order of the tasks."
         )
     # Columns that the encoder of a table has read stay what they are.
-    arrays = keras.tree.map_structure(np.asanyarray, tuple(values))
+    arrays = keras.tree.map_structure(
+        lambda array: unmasked(np.asanyarray(array)), tuple(values)
+    )
     if hasattr(values[0], "columns") and arrays[0].dtype == object:
         raise ValueError(
             f"A table of inputs in `{name}` must have columns of numbers, which become "

@@ -32,15 +32,8 @@ def on_each_device(
     """Call a function in a program of JAX on each device's part of a batch.
 
     It gets the whole batch if `DataParallel` is not set, or does not split it evenly.
-
-    Args:
-        function: A function of the arrays that returns an array with a row for each
-            example, and a number or `None`.
-        layer: The layer whose variables the function reads.
-        arrays: Arrays with a batch axis first, or `None`.
-
-    Returns:
-        The rows of all parts, and the sum of the numbers.
+    The function, which reads variables of the layer, returns an array with a row for
+    each example, and a number or `None`: rows are joined, and numbers are added up.
     """
     distribution = keras.distribution.distribution()
     if not isinstance(distribution, keras.distribution.DataParallel):
@@ -75,8 +68,6 @@ def num_replicas() -> int:
     Keras averages the losses of the replicas, so that a loss that is a sum over the
     batch has to be multiplied by this number.
     """
-    if keras.backend.backend() != "tensorflow":
-        return 1
     context = _replica_context()
     return 1 if context is None else context.num_replicas_in_sync
 

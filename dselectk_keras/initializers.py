@@ -17,7 +17,8 @@ from dselectk_keras.utils import (
     is_concrete,
 )
 
-_EACH_NUMBER = (
+# Their numbers do not depend on the shape: they can draw many variables at once.
+DRAW_EACH_NUMBER = (
     keras.initializers.RandomUniform,
     keras.initializers.RandomNormal,
     keras.initializers.TruncatedNormal,
@@ -81,14 +82,6 @@ def block_initializer(
     return initialize
 
 
-def draws_each_number(initializer: Any) -> bool:
-    """Check whether the numbers that an initializer draws do not depend on the shape.
-
-    It can draw many variables at once.
-    """
-    return isinstance(initializer, _EACH_NUMBER)
-
-
 def copy_layer(layer: keras.Layer, seed_offset: int, **changes: Any) -> Any:
     """A copy of a layer without its weights, which draws other random numbers.
 
@@ -130,13 +123,11 @@ def _separate(config: Any, seed_offset: int) -> Any:
     While Keras loads a model, it makes one object of all configs with one
     `shared_object_id`.
     """
-    is_dict = isinstance(config, dict)
-    copy: dict[Any, Any] = dict(config if is_dict else enumerate(config))
-    for name, part in copy.items():
-        if isinstance(part, (dict, list, tuple)):
-            copy[name] = _separate(part, seed_offset)
-    if not is_dict:
-        return type(config)(copy.values())
+    if isinstance(config, (list, tuple)):
+        return type(config)(_separate(part, seed_offset) for part in config)
+    if not isinstance(config, dict):
+        return config
+    copy = {name: _separate(part, seed_offset) for name, part in config.items()}
     copy.pop("shared_object_id", None)
     if seed_offset and isinstance(seed := copy.get("seed"), int):
         copy["seed"] = (seed + seed_offset) % NUM_SEEDS

@@ -98,7 +98,6 @@ class SelectionMetric(GateMetric):
     def update_state(
         self, labels: Tensor, weights: Tensor, sample_weight: Tensor = None
     ) -> None:
-        """Count the choices of a batch."""
         n = self.num_experts
         weights, labels = as_float("weights", weights), as_float("labels", labels)
         if len(weights.shape) == 3 and len(labels.shape) == 2:
@@ -163,16 +162,11 @@ def example_weights(sample_weight, like):
 def used_experts(weights, tolerance):
     """Boolean array of the experts whose weight exceeds the tolerance."""
     weights = ops.convert_to_numpy(weights)
-    if weights.ndim == 0 or weights.shape[-1] == 0:
+    if weights.ndim == 0 or weights.shape[-1] == 0 or np.isnan(weights).any():
         raise ValueError(
-            "`weights` must have the experts as its last axis, at least one. "
-            f"Received shape: {weights.shape}. "
-            "Pass the result of `gate.expert_weights()`."
-        )
-    if np.isnan(weights).any():
-        raise ValueError(
-            "`weights` must be numbers. Received NaN among them. "
-            "The training run has diverged."
+            "`weights` must be numbers, with the experts as the last axis, at least "
+            f"one. Received: shape {weights.shape}, with {np.isnan(weights).sum()} NaN."
+            " Pass the result of `gate.expert_weights()`."
         )
     check_number("tolerance", tolerance, minimum=0)
     return weights > tolerance
@@ -323,7 +317,6 @@ class SampleEntropy(MeanMetric):
         self.base = check_number("base", base, above=1)
 
     def values(self, weights: Tensor) -> Tensor:
-        """Compute the entropies."""
         return exact_entropy(weights, self.base)
 
 
@@ -370,11 +363,9 @@ class UtilizationEntropy(MeanMetric):
         self.base = check_number("base", base, above=1)
 
     def values(self, weights: Tensor) -> Tensor:
-        """The weights themselves: the entropy is that of their mean."""
         return weights
 
     def result(self) -> Tensor:
-        """The entropy of the mean so far."""
         return exact_entropy(super().result(), self.base)
 
 
@@ -428,7 +419,6 @@ class SelectionTable(SelectionMetric):
         self.normalize = normalize
 
     def result(self) -> Tensor:
-        """The table so far."""
         if self.normalize is None:
             # A copy, which later updates do not change.
             return ops.copy(self.total)
@@ -485,7 +475,6 @@ class MutualInformation(SelectionMetric):
         self.base = check_number("base", base, above=1)
 
     def result(self) -> Tensor:
-        """The mutual information in the counts so far."""
         joint = ops.divide_no_nan(self.total, ops.sum(self.total))
         experts = ops.sum(joint, axis=0, keepdims=True)
         classes = ops.sum(joint, axis=1, keepdims=True)

@@ -315,12 +315,10 @@ def smooth_step(x: Tensor, gamma: Tensor = 1.0) -> Tensor:
         B.3.
     """
     if isinstance(gamma, numbers.Real) or not hasattr(gamma, "shape"):
-        gamma = float(check_number("gamma", gamma, above=0))
-    x = ops.cast(x, "float32")
-    if isinstance(gamma, float):
-        gamma = max(gamma, 1e-7)
+        gamma = max(float(check_number("gamma", gamma, above=0)), 1e-7)
     else:
         gamma = clipped(ops.cast(gamma, "float32"), 1e-7)
+    x = ops.cast(x, "float32")
     u = clipped(x / gamma + 0.5, 0.0, 1.0)
     return u * u * (3.0 - 2.0 * u)
 
@@ -539,14 +537,9 @@ def mix(experts: Any, weights: Tensor, per_example: bool = False) -> Tensor:
 
 
 def put_side_by_side(experts: Tensor, choices: Tensor) -> Tensor:
-    """Put the chosen experts of each gate side by side, on the last axis.
+    """Put the chosen experts side by side: `(batch, [num_gates,] ..., k * units)`.
 
-    Args:
-        experts: Tensor `(batch, n, ..., units)`, the outputs of the experts.
-        choices: Integers `([num_gates,] k)`; -1 is no expert, and gives zeros.
-
-    Returns:
-        A tensor `(batch, [num_gates,] ..., k * units)`.
+    The choices are integers `([num_gates,] k)`; -1 is no expert, and gives zeros.
     """
     *gates, k = choices.shape
     placed = ops.take(experts, ops.maximum(choices, 0), axis=1)
@@ -705,36 +698,28 @@ def choose_by_fit(
 def _checked_fit(outputs, labels, weights, tasks):
     """Return the arrays of `choose_by_fit`, or raise an error if they do not fit."""
     units, y = np.asarray(outputs, "float64"), np.asarray(labels, "float64")
-    if units.ndim < 2 or y.ndim != 2 or len(units) != len(y) or 0 in units.shape:
-        raise ValueError(
-            "`outputs` (samples, n, ...) and `labels` (samples, columns) must have the "
-            f"same number of samples, at least one. Received: {units.shape} and "
-            f"{y.shape}. One column of labels is labels[:, None]."
-        )
     weights = np.ones(y.shape) if weights is None else np.asarray(weights, "float64")
-    if weights.shape != y.shape or not (weights >= 0).all():
+    tasks = np.arange(y.shape[-1]) if tasks is None else np.asarray(tasks)
+    if (
+        (units.ndim < 2 or y.ndim != 2 or len(units) != len(y) or 0 in units.shape)
+        or (weights.shape, tasks.shape) != (y.shape, y.shape[1:])
+        or {*tasks.tolist()} != {*range(len({*tasks.tolist()}))}
+    ):
         raise ValueError(
-            "`weights` must have a number of 0 or more for each label, with the shape "
-            f"{y.shape}. Received: shape {weights.shape}, smallest "
-            f"{weights.min(initial=np.inf)}."
+            "`outputs` (samples, n, ...), `labels` and `weights` (samples, columns) "
+            "must have the same number of samples, at least one, and `tasks` a number "
+            f"for each column, all from 0 to the largest. Received: {units.shape}, "
+            f"{y.shape}, {weights.shape} and tasks={tasks.tolist()}. One column of "
+            "labels is labels[:, None]."
         )
-    columns = y.shape[1]
-    tasks = np.arange(columns) if tasks is None else np.asarray(tasks)
-    if tasks.shape != (columns,) or {*tasks.tolist()} != {
-        *range(len({*tasks.tolist()}))
-    }:
-        raise ValueError(
-            f"`tasks` must have a number for each of {columns} columns, all from 0 to "
-            f"the largest. Received: tasks={tasks.tolist()}."
-        )
-    bad = [~np.isfinite(units), np.isinf(y), np.isinf(weights)]
+    bad = [~np.isfinite(units), np.isinf(y), ~((weights >= 0) & (weights < np.inf))]
     wrong = [each.reshape(len(y), -1).any(axis=1) for each in bad]
     for name, rows in zip(("outputs", "labels", "weights"), wrong, strict=True):
         if rows.any():
             raise ValueError(
-                f"`{name}` must be finite; only missing labels are NaN. Received: "
-                f"others in {rows.sum()} rows, {np.flatnonzero(rows)[:5].tolist()} "
-                "first. Leave these samples out."
+                f"`{name}` must be finite, and weights 0 or more; only missing labels "
+                f"are NaN. Received: others in {rows.sum()} rows, "
+                f"{np.flatnonzero(rows)[:5].tolist()} first. Leave them out."
             )
     return units, y, weights, tasks
 

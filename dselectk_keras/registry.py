@@ -9,18 +9,8 @@ import keras
 class Registry(dict):
     """A dict of classes or functions by name, filled by a decorator.
 
-    A class is also registered with Keras, so that models with it can be loaded.
-
-    Args:
-        kind: The name of the entries in errors.
-
-    Example:
-        >>> SHAPES = Registry("shape")
-        >>> @SHAPES.register("round")
-        ... def circle():
-        ...     return "o"
-        >>> SHAPES.find("round")()
-        'o'
+    A class is also registered with Keras, so that models with it can be loaded. `kind`
+    is the name of the entries in errors.
     """
 
     def __init__(self, kind: str):

@@ -48,17 +48,13 @@ class ScheduledRegularizer(Configured, keras.regularizers.Regularizer, abc.ABC):
     @classmethod
     def get(cls, identifier: Any, name: str) -> Any:
         """Convert the argument of this name, perhaps a weight, to a regularizer."""
-        if identifier is None:
-            return None
-        if isinstance(identifier, cls):
+        if identifier is None or isinstance(identifier, cls):
             return identifier
+        wanted = f"a `{cls.__name__}`, or its weight"
         if cls.__abstractmethods__:
-            kind = "this package" if cls is ScheduledRegularizer else "a gate's weights"
-            wanted = f"a regularizer of {kind}, such as `ImportanceRegularizer(0.1)`"
-        elif isinstance(identifier, keras.regularizers.Regularizer):
-            # It is callable, but no schedule.
-            wanted = f"a `{cls.__name__}`, or its weight"
-        else:
+            wanted = "a regularizer of a gate's weights, as `ImportanceRegularizer(1)`"
+        # A regularizer of Keras is callable, but no schedule.
+        elif not isinstance(identifier, keras.regularizers.Regularizer):
             try:
                 return cls(identifier)
             except ValueError as error:
@@ -130,11 +126,9 @@ class EntropyRegularizer(WeightsRegularizer):
         self.target = target
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the sum of the entropies."""
         return ops.sum(entropy(inputs))
 
     def penalty(self, routing: Any, step: Any) -> Tensor:
-        """Compute the sum or mean over the examples (see `WeightsRegularizer`)."""
         if self.target != "selectors":
             raise ValueError(
                 "The weights of a gate have no bits. Received: a weights_regularizer "
@@ -175,9 +169,7 @@ class ImportanceRegularizer(WeightsRegularizer):
         self.squared = squared
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the coefficient of variation of the batch's sums, or its square."""
-        importance = ops.sum(ops.cast(inputs, "float32"), axis=0)
-        variation = coefficient_of_variation(importance)
+        variation = _variation(inputs)
         return ops.sum(ops.square(variation) if self.squared else variation)
 
 
@@ -205,9 +197,7 @@ class LoadRegularizer(ScheduledRegularizer):
     """
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the squared coefficient of variation of the batch's loads."""
-        load = ops.sum(ops.cast(inputs, "float32"), axis=0)
-        return ops.sum(ops.square(coefficient_of_variation(load)))
+        return ops.sum(ops.square(_variation(inputs)))
 
 
 @keras.saving.register_keras_serializable("dselectk_keras")
@@ -238,13 +228,11 @@ class SwitchLoadRegularizer(WeightsRegularizer):
     """
 
     def term(self, inputs: Sequence[Tensor]) -> Tensor:
-        """Compute the sum over the experts of the weights and the probabilities."""
         weights, probabilities = map(ops.convert_to_tensor, inputs)
         chosen = ops.stop_gradient(_shares(weights > 0))
         return weights.shape[-1] * ops.sum(chosen * _shares(probabilities))
 
     def penalty(self, routing: Any, step: Any) -> Tensor:
-        """Compute the term of the weights and probabilities (see the base class)."""
         if routing.logits is None or routing.max_experts is None:
             raise ValueError(
                 "SwitchLoadRegularizer needs a sparse gate with one logit per expert, "
@@ -253,6 +241,11 @@ class SwitchLoadRegularizer(WeightsRegularizer):
             )
         parts = routing.weights, softmax(routing.logits)
         return self(tuple(map(routing.as_batch, parts)), step)
+
+
+def _variation(values):
+    """The coefficient of variation of sums over the batch."""
+    return coefficient_of_variation(ops.sum(ops.cast(values, "float32"), axis=0))
 
 
 def _shares(values):
@@ -285,7 +278,6 @@ class RouterZRegularizer(ScheduledRegularizer):
     """
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the sum of the squared logarithms."""
         logits = ops.cast(inputs, "float32")
         return ops.sum(ops.square(ops.logsumexp(logits, axis=-1)))
 
@@ -313,7 +305,6 @@ class SparsityRegularizer(ScheduledRegularizer):
     """
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the sum of the logarithms."""
         return ops.sum(ops.cast(inputs, "float32"))
 
 
@@ -341,7 +332,6 @@ class ReachabilityRegularizer(ScheduledRegularizer):
     """
 
     def term(self, inputs: Tensor) -> Tensor:
-        """Compute the sum of the reciprocals of the selectors' weight on experts."""
         mass = ops.sum(ops.cast(inputs, "float32"), axis=-1)
         return ops.sum(1.0 / clipped(mass, 1e-6))
 
@@ -416,7 +406,6 @@ class SampleSimilarityRegularizer(WeightsRegularizer):
         return ops.sum(pairs * distances) / ops.maximum(batch * (batch - 1.0), 1.0)
 
     def penalty(self, routing: Any, step: Any) -> Tensor:
-        """Compute the term of weights and examples (see `WeightsRegularizer`)."""
         if not routing.per_example:
             raise ValueError(
                 f"{type(self).__name__} compares the weights of examples. A static "

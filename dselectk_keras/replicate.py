@@ -12,7 +12,13 @@ from dselectk_keras.batches import Batches, as_arrays, check_split
 from dselectk_keras.gates.chosen import warn_if_random
 from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.program import Program
-from dselectk_keras.utils import check_count, optional_import, shown
+from dselectk_keras.utils import (
+    as_python,
+    check_count,
+    check_type,
+    optional_import,
+    shown,
+)
 
 __all__ = ["Replicas", "replicate"]
 
@@ -23,16 +29,7 @@ FREQUENCIES = "unit", "save_freq", "update_freq"  # Attributes of callbacks.
 
 @dataclasses.dataclass(eq=False)
 class Copy:
-    """A copy of a model, with what `replicate` gives it.
-
-    Args:
-        seed: Its seed.
-        settings: A dict of its settings.
-        model: Its model.
-        callbacks: A list of its callbacks.
-        history: The results of its training: for each name a list with a number per
-            epoch, as in `keras.callbacks.History`.
-    """
+    """A copy of a model, with what `replicate` gives it (see `Replicas`)."""
 
     seed: int
     settings: dict
@@ -58,21 +55,6 @@ class Replicas:
     Args:
         copies: A list of the copies, each with `seed`, `settings`, `model`,
             `callbacks` and `history`: a dict of lists, as that of `fit`.
-
-    Example:
-        >>> def build(seed, learning_rate):
-        ...     model = build_multitask_model(3, ["a"], gate=DSelectKGate(2))
-        ...     model.compile(keras.optimizers.Adam(learning_rate))
-        ...     return model
-        >>> runs = replicate(
-        ...     build,
-        ...     (np.ones((8, 3)), np.arange(8)[:, None]),
-        ...     seeds=range(2),
-        ...     settings={"learning_rate": [0.1, 0.01]},
-        ...     verbose=0,
-        ... )
-        >>> runs.copies[1].settings, runs.copies[1].model.tasks
-        ({'learning_rate': 0.01}, (Task('a', 'regression'),))
     """
 
     def __init__(self, copies: list[Copy]) -> None:
@@ -166,16 +148,9 @@ def replicate(
     check_count("batch_size", batch_size)
     if vectorize != "auto":
         check_count("vectorize", vectorize)
-    if not callable(build):
-        raise ValueError(
-            "`build` must be a function of a seed, and of the settings by name, that "
-            f"returns a compiled Keras model. Received: build={build!r}."
-        )
-    if callbacks is not None and not callable(callbacks):
-        raise ValueError(
-            "`callbacks` must be a function that returns a list of new callbacks, "
-            f"because each copy needs its own. Received: {shown(callbacks)}."
-        )
+    check_type("build", build, Callable, "a function that returns a compiled model")
+    wanted = "a function that returns a list of new callbacks, for each copy its own"
+    check_type("callbacks", callbacks, (Callable, types.NoneType), wanted)
     copies = _copies(seeds, {} if settings is None else settings)
     on_jax = keras.backend.backend() == "jax"
     total = epochs * len(copies)
@@ -209,13 +184,7 @@ def _copies(seeds, settings):
             "`seeds` must be a list, range or array with one seed for each copy. "
             f"Received: seeds={shown(seeds)}."
         )
-    if not isinstance(settings, Mapping) or not all(
-        isinstance(name, str) for name in settings
-    ):
-        raise ValueError(
-            "`settings` must be a dict of arguments of `build`, by name. "
-            f"Received: settings={shown(settings)}."
-        )
+    check_type("settings", settings, Mapping, "a dict of arguments of `build`, by name")
     columns = {}
     for name, values in settings.items():
         if name in {"copy", "seed", "epoch"}:
@@ -230,10 +199,8 @@ def _copies(seeds, settings):
                 f"`settings` must have one value for each of the {len(numbers)} seeds, "
                 f"or one for all. Received: {len(column)} values for {name!r}."
             )
-        # Python numbers, because NumPy numbers may change the dtypes of a model.
-        columns[name] = [
-            value.item() if isinstance(value, np.generic) else value for value in column
-        ]
+        # NumPy numbers may change the dtypes of a model.
+        columns[name] = [as_python(value) for value in column]
     return [
         Copy(seed, {name: column[i] for name, column in columns.items()})
         for i, seed in enumerate(numbers)

@@ -4,7 +4,6 @@ A schedule is any `keras.optimizers.schedules.LearningRateSchedule`, such as `Ra
 is a function of the step without state. The gate that uses it counts the steps.
 """
 
-import numbers
 from typing import Any
 
 import keras
@@ -16,7 +15,6 @@ from dselectk_keras.utils import (
     check_choice,
     check_count,
     check_number,
-    shown,
 )
 
 
@@ -71,19 +69,15 @@ class Ramp(Configured, keras.optimizers.schedules.LearningRateSchedule):
                 "A ramp needs 0 <= begin < end, counted in steps. "
                 f"Received: begin={begin}, end={end}."
             )
-        if num_steps is None and isinstance(end, float) and end <= 1:
-            raise ValueError(
-                "If `begin` and `end` are fractions of a run, pass the run's length as "
-                f"`num_steps`. Received: end={end}, num_steps=None."
-            )
         if num_steps is not None:
             check_count("num_steps", num_steps)
-            if isinstance(end, numbers.Integral) and end > 1:
-                raise ValueError(
-                    "With `num_steps`, `begin` and `end` are fractions of a run, such "
-                    f"as end=0.9. Received: end={end}, num_steps={num_steps}. If they "
-                    "are steps, leave out `num_steps`."
-                )
+        is_fraction = type(end) is float and end <= 1
+        are_steps = type(end) is int and end > 1
+        if are_steps if num_steps is not None else is_fraction:
+            raise ValueError(
+                "With the run's length `num_steps`, `begin` and `end` are fractions of "
+                f"a run, and else steps. Received: end={end}, num_steps={num_steps}."
+            )
         self.initial_value = initial_value
         self.final_value = final_value
         self.end = end
@@ -92,7 +86,6 @@ class Ramp(Configured, keras.optimizers.schedules.LearningRateSchedule):
         self.num_steps = num_steps
 
     def __call__(self, step: Tensor) -> Tensor:
-        """Compute the value at `step`."""
         step = ops.cast(step, "float32") / (self.num_steps or 1)
         t = ops.clip((step - self.begin) / (self.end - self.begin), 0.0, 1.0)
         if self.kind == "linear":
@@ -102,25 +95,17 @@ class Ramp(Configured, keras.optimizers.schedules.LearningRateSchedule):
 
 
 def check_schedule(value: Any, name: str, positive: bool = False) -> Any:
-    """Return an argument that is a number or a callable of the step, or raise an error.
-
-    With `positive`, a number must be.
-    """
+    """Return a number or a callable of the step, or raise an error."""
     if callable(value):
         return value
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+    try:
+        return check_number(name, value, **{"above": 0} if positive else {})
+    except ValueError as error:
         raise ValueError(
-            f"`{name}` must be a number, a "
-            "`keras.optimizers.schedules.LearningRateSchedule` (such as `Ramp`), "
-            f"or a callable of the step. Received: {name}={shown(value)}."
-        )
-    value = check_number(name, value)
-    if positive and value <= 0:
-        raise ValueError(
-            f"`{name}` must be positive. Received: {name}={value}. To anneal it "
-            "towards 0, pass a schedule such as `Ramp(1.0, 0.01, end=1000)`."
-        )
-    return value
+            f"{error} If it changes, pass a "
+            "`keras.optimizers.schedules.LearningRateSchedule`, such as "
+            "`Ramp(1.0, 0.01, end=1000)`, or another callable of the step."
+        ) from None
 
 
 def value_at(schedule: Any, step: Any) -> Any:

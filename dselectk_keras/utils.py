@@ -41,10 +41,14 @@ BOUNDS = {
 }
 
 
+def as_python(value: Any) -> Any:
+    """Convert a scalar of NumPy to one of Python; return anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def shown(value: Any) -> str:
-    """Show a value in an error, in one short line; that of NumPy as one of Python."""
-    is_scalar = isinstance(value, (np.number, np.bool_, np.str_))
-    text = " ".join(repr(value.item() if is_scalar else value).split())
+    """Show a value in an error, in one short line."""
+    text = " ".join(repr(as_python(value)).split())
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 
@@ -56,7 +60,7 @@ def check_count(
         count = operator.index(value)
     except TypeError:
         count = None
-    if count is None or isinstance(value, bool) or count < minimum:
+    if count is None or type(value) is bool or count < minimum:
         kind = "a positive integer" if minimum == 1 else f"an integer >= {minimum}"
         raise ValueError(f"`{name}` must be {kind}. Received: {name}={shown(value)}.")
     if count > maximum:
@@ -68,8 +72,7 @@ def check_count(
 
 def check_widths(name: str, value: Any) -> list[int]:
     """List the widths of layers, given as one integer or several, or raise an error."""
-    widths = value if isinstance(value, (list, tuple)) else [value]
-    return [check_count(name, width) for width in widths]
+    return [check_count(name, width) for width in keras.tree.flatten(value)]
 
 
 def check_shape(name: str, shape: Any, rank: int = 1) -> None:
@@ -77,13 +80,11 @@ def check_shape(name: str, shape: Any, rank: int = 1) -> None:
 
     Sizes may be unknown.
     """
-    # TensorFlow's shapes are no tuples.
-    sizes = () if isinstance(shape, (numbers.Integral, type(None))) else tuple(shape)
-    if (
-        len(sizes) < rank
-        or not all(isinstance(size, (numbers.Integral, type(None))) for size in sizes)
-        or not all(size is None or size > 0 for size in sizes[1:])
-    ):
+    try:
+        sizes = [1 if size is None else operator.index(size) for size in shape]
+    except TypeError:
+        sizes = []
+    if len(sizes) < rank or min(sizes[1:], default=1) < 1:
         raise ValueError(
             f"`{name}` must be a shape with positive sizes and {rank} or more axes, "
             f"such as (None, 8). Received: {name}={shown(shape)}."
@@ -91,15 +92,12 @@ def check_shape(name: str, shape: Any, rank: int = 1) -> None:
 
 
 def check_number(name: str, value: Any, **bounds: float) -> Any:
-    """Convert a setting to a finite number of Python, or raise an error.
-
-    The bounds are `minimum`, `above`, `maximum` or `below`.
-    """
-    item = value.item() if isinstance(value, np.generic) else value
+    """Convert a setting to a finite number within the `BOUNDS`, or raise an error."""
+    item = as_python(value)
     number: Any = item
     if (
         not isinstance(item, numbers.Real)
-        or isinstance(item, bool)
+        or type(number) is bool
         or not abs(number) <= sys.float_info.max
         or not all(BOUNDS[kind][0](number, bound) for kind, bound in bounds.items())
     ):
@@ -110,13 +108,6 @@ def check_number(name: str, value: Any, **bounds: float) -> Any:
         )
     # No tensor takes a larger integer.
     return number if abs(number) < 2**63 else float(number)
-
-
-def check_seed(seed: Any) -> int | None:
-    """Convert a random seed to an `int`, unless it is `None`, or raise an error."""
-    if seed is None:
-        return None
-    return check_count("seed", seed, minimum=0, maximum=NUM_SEEDS - 1)
 
 
 def get_from(module: Any, name: str, value: Any) -> Any:
@@ -167,20 +158,13 @@ def check_choice(name: str, value: Any, choices: Collection) -> None:
 def check_flags(**flags: Any) -> None:
     """Raise an error for settings that are not booleans."""
     for name, value in flags.items():
-        if value not in [True, False]:
-            check_choice(name, value, (True, False))
+        check_choice(name, value, (True, False))
 
 
 def check_type(name: str, value: Any, kind: Any, wanted: str) -> None:
     """Raise an error for a setting of another type than is wanted."""
     if not isinstance(value, kind):
         raise ValueError(f"`{name}` must be {wanted}. Received: {name}={shown(value)}.")
-
-
-def check_indices(name: str, values: Any, size: int) -> list[int]:
-    """List integers from 0 to below a size, or raise an error."""
-    check_type(name, values, Iterable, "a list of integers")
-    return [check_count(name, each, 0, size - 1) for each in values]
 
 
 def check_integers(name: str, values: Any, minimum: int, maximum: int) -> list:
@@ -287,10 +271,7 @@ class CalledOnce:
 
 
 class Configured:
-    """Makes configs of the arguments of `__init__`, from attributes of their names.
-
-    `from_config` deserializes the arguments, so that `__init__` gets objects.
-    """
+    """Makes configs of the arguments of `__init__`, and objects of these."""
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of `__init__`."""
@@ -361,17 +342,22 @@ def _deserialized(value):
     """Deserialize a config, or a list of them; return anything else unchanged."""
     if isinstance(value, list):
         return [_deserialized(each) for each in value]
-    if isinstance(value, dict) and "class_name" in value:
-        return keras.saving.deserialize_keras_object(value)
-    return value
+    is_config = isinstance(value, dict) and "class_name" in value
+    return keras.saving.deserialize_keras_object(value) if is_config else value
 
 
 def with_name(kwargs: dict[str, Any], prefix: str) -> dict[str, Any]:
-    """Add a numbered default name to the arguments of a layer.
-
-    Keras' own default for `MMoE` would be `mm_o_e`.
-    """
+    """Add a numbered default name to the arguments of a layer, not such as `mm_o_e`."""
     if kwargs.get("name"):
         return kwargs
     number = keras.backend.get_uid(prefix)
     return {**kwargs, "name": prefix if number == 1 else f"{prefix}_{number - 1}"}
+
+
+def unmasked(values: Any) -> Any:
+    """Put NaN where an array of NumPy is masked; return other values as they are."""
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    dtype = values.dtype if values.dtype.kind == "f" else "float64"
+    masked: Any = values.astype(dtype)
+    return masked.filled(np.nan)

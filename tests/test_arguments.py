@@ -1,6 +1,6 @@
 """Each argument takes a value with which the object works, or refuses it by name.
 
-The tests draw N wrong calls of public classes, functions and methods. To draw more:
+The tests draw N wrong calls of public classes and functions. To draw more:
 `N=1000 SEED=1 KERAS_BACKEND=torch python -m pytest tests/test_arguments.py`.
 """
 
@@ -16,12 +16,11 @@ import keras
 import numpy as np
 import pytest
 from gate_cases import all_cases, router_inputs
-from helpers import built, numbers, numpy
+from helpers import numbers, numpy
 
 import dselectk_keras as dk
 from dselectk_keras.gates import GATES
 from dselectk_keras.models.build import OF_MODEL
-from dselectk_keras.registry import Registry
 
 pytestmark = pytest.mark.backend_independent
 N, SEED = int(os.environ.get("N", "100")), os.environ.get("SEED", "0")
@@ -35,7 +34,7 @@ OF_KERAS = {"args", "kwargs", "options", "verbose"}
 # Matplotlib takes anything as a text.
 OF_KERAS |= {"ax", "label", "title", "x_label", "y_label"}
 # Other names of an argument in errors.
-SAID = {"experts": "experts|template|num_experts", "path": "path|os.PathLike"}
+SAID = {"experts": "experts|template|num_experts"}
 # Values of another type get the error of Keras.
 TENSORS = {"inputs", "labels", "routing_inputs", "sample_weight", "weights", "x", "y"}
 LOOKS = {type(case.make()): case.looks[-1] for case in all_cases()}
@@ -176,56 +175,16 @@ def multitask_model(tasks, label_average, task_weighting):
     return dk.MultitaskModel(inputs, outputs, tasks=tasks, **settings)
 
 
-def register(kind, name):
-    return [Registry(kind).register(name)(np.zeros)]
-
-
-def method(make, name):
-    """A function that calls a method of a new object, with its signature."""
-    bound = getattr(make(), name)
-
-    @functools.wraps(bound)
-    def call(**arguments):
-        return getattr(make(), name)(**arguments)
-
-    call.__name__ = f"{type(make()).__name__}.{name}"
-    return call
-
-
-def built_gate():
-    return built(dk.SoftmaxGate(use_bias=True), EXPERTS, DIM)
-
-
-def built_bank():
-    return built(dk.DenseExperts(EXPERTS, [UNITS, UNITS]), DIM)
-
-
-def built_layer():
-    layer = dk.MoE(built_bank(), dk.SoftmaxGate(), per_example=True)
-    layer(X)
-    return layer
-
-
 def sparse_model():
     model = dk.build_multitask_model(DIM, ["a"], experts=2, gate=dk.TopKGate(1))
     model.compile("sgd", run_eagerly=True)
     return model
 
 
-def history():
-    made = dk.GateHistory({"moe": ["a"]})
-    made.append(0, {"moe": {"weights": np.ones((1, 2))}})
-    return made
-
-
 def compiled_model(seed, **settings):
     model = keras.Sequential([keras.Input((DIM,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse", run_eagerly=True)
     return model
-
-
-def use_tensors(result):
-    return [each for each in keras.tree.flatten(result) if keras.ops.is_tensor(each)]
 
 
 def use_numbers(result):
@@ -246,10 +205,6 @@ def use_figure(axes):
 
     plt.close("all")
     return []
-
-
-def use_bank(bank):
-    return [bank(X)]
 
 
 def entry(function, use=use_nothing, names=None, **arguments):
@@ -276,12 +231,6 @@ def functions():
     build = functools.partial(compiled_model)  # Not called by `fault`.
     replicas = {"build": build, "data": (X, ones), "seeds": [1], "verbose": 0}
     losses = {"label_average": "batch", "task_weighting": None}
-    records = {"moe": {"weights": np.ones((1, 2))}}
-    mesh = keras.distribution.DeviceMesh((1,), ["experts"], np.array(["cpu:0"]))
-    table = method(lambda: dk.metrics.SelectionTable(EXPERTS, 2), "update_state")
-    entropy = method(dk.metrics.SampleEntropy, "update_state")
-    assign = method(built_gate, "assign_expert_weights")
-    copy = method(dk.SoftmaxGate, "with_num_gates")
     return [
         entry(dk.ops.binary_codes, use_numbers, num_experts=EXPERTS),
         entry(dk.ops.keep_largest, use_numbers, ["k"], weights=weights, k=2),
@@ -290,31 +239,14 @@ def functions():
         *(entry(function, use_splits, **own) for function, own in sets),
         entry(dk.metrics.active_experts, weights=weights),
         entry(dk.metrics.jaccard_index, weights=weights),
-        entry(entropy, weights=weights),
-        entry(table, labels=np.zeros(BATCH), weights=weights, sample_weight=ones),
         entry(dk.gates.get, use_gate, ["name"], name="softmax"),
-        entry(method(lambda: GATES, "find"), name="softmax"),
-        entry(register, kind="shape", name="round"),
-        entry(assign, weights=weights[0]),
-        entry(method(built_gate, "expert_weights"), use_tensors, routing_inputs=X),
-        entry(method(built_gate, "report"), use_tensors, routing_inputs=X),
-        entry(copy, num_gates=2),
-        entry(method(built_bank, "sliced"), use_bank, indices=[1]),
-        entry(method(built_bank, "resized"), use_bank, ["num_experts"], num_experts=2),
-        entry(method(built_layer, "expert_weights"), use_tensors, inputs=X),
-        entry(dk.baselines.single_expert, use_bank, bank=built_bank()),
         entry(dk.condense, use_model, **condensed),
         entry(dk.per_task, use_model, **condensed, name="a"),
         entry(dk.distill, use_model, **condensed, gate=dk.SoftmaxGate()),
         entry(dk.check_labels, **condensed, **labels),
-        entry(method(sparse_model, "fit"), use_nothing, [*labels], **labels, verbose=0),
         entry(multitask_model, use_model, tasks=[dk.Task("a")], **losses),
         entry(dk.replicate, **replicas),
         entry(dk.GateHistory),
-        entry(method(history, "append"), step=1, records=records),
-        entry(method(history, "cut"), step=0),
-        entry(method(history, "save"), path="history.npz"),
-        entry(dk.experts.expert_layout_map, mesh=mesh),
         entry(plots.plot_curves, use_figure, curves={"a": ([0, 1], [2, 3])}),
         entry(plots.plot_runs, use_figure, values={"a": [1.0, 2.0]}),
         entry(plots.plot_expert_heatmap, use_figure, weights=weights),

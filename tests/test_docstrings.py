@@ -4,6 +4,7 @@ import ast
 import doctest
 import importlib
 import inspect
+import pkgutil
 import re
 
 import keras
@@ -99,3 +100,23 @@ def test_documented_arguments_are_those_of_the_signature(value, namespace):
             assert "Defaults to `" not in text, f"{name}: {argument}"
             if "`None` is" in text:
                 assert default is None, f"{name}: {argument}"
+
+
+@pytest.mark.backend_independent
+def test_methods_have_a_docstring_unless_they_override_one():
+    infos = pkgutil.walk_packages(dselectk_keras.__path__, "dselectk_keras.")
+    modules = [importlib.import_module(info.name) for info in infos]
+    classes = {
+        each
+        for module in modules
+        for each in vars(module).values()
+        if inspect.isclass(each) and each.__module__ == module.__name__
+    }
+    assert len(classes) > 60
+    for cls in classes:
+        inherited = {name for base in cls.__mro__[1:] for name in vars(base)}
+        for name in vars(cls).keys() - inherited:
+            member = inspect.getattr_static(cls, name)
+            is_method = hasattr(member, "__get__") and not inspect.isclass(member)
+            if is_method and not name.startswith("_"):
+                assert inspect.getdoc(member), f"{cls.__name__}.{name}"

@@ -12,7 +12,7 @@ from checks import assert_close, assert_equal, dtype_of
 from helpers import dtype_policy, floatx, numpy, refusals
 from keras import ops
 
-from dselectk_keras import ChosenGate, metrics
+from dselectk_keras import metrics
 from dselectk_keras.metrics import (
     MutualInformation,
     SampleEntropy,
@@ -153,22 +153,15 @@ def test_config_round_trip_through_json(make, data):
 
 
 @every_metric
-@pytest.mark.parametrize("dtype", ["bfloat16"])
-def test_half_precision_comes_in_and_float32_comes_out(make, data, dtype):
+def test_half_precision_comes_in_and_the_state_is_float32(make, data):
     *labels, weights = data
-    half = ops.cast(weights, dtype)
-    result = make()(*labels, half)
-    assert dtype_of(result) == "float32"
-    assert_equal(result, value_of(make, (*labels, numpy(ops.cast(half, "float32")))))
-
-
-@every_metric
-def test_the_state_is_float32_whatever_the_policy(make, data):
-    wanted = value_of(make, data)
+    half = ops.cast(weights, "bfloat16")
+    wanted = value_of(make, (*labels, numpy(ops.cast(half, "float32"))))
     with floatx("float16"), dtype_policy("mixed_float16"):
         metric = make()
         assert {variable.dtype for variable in metric.variables} == {"float32"}
-        result = numpy(metric(*data))
+        result = metric(*labels, half)
+    assert dtype_of(result) == "float32"
     assert_equal(result, wanted)
 
 
@@ -321,14 +314,6 @@ def test_tokens_with_a_class_each_count_as_examples():
         assert found == pytest.approx(wanted, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("experts", "labels"),
-    [([0, 1, 0, 1], [0, 0, 1, 1]), ([2] * 4, [0, 1, 2, 3]), ([0, 1, 2, 3], [3] * 4)],
-)
-def test_independent_choices_tell_nothing(experts, labels):
-    assert information(experts, labels) == 0.0
-
-
 def test_never_below_zero_by_rounding():
     rng = np.random.default_rng(0)
     labels, experts = np.indices((4, 4)).reshape(2, -1)
@@ -345,10 +330,9 @@ def test_the_largest_weight_chooses_and_the_first_of_several():
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_labels_of_any_dtype_in_a_row_or_column(dtype):
-    labels = np.array([0, 1, 2, 3]).astype(dtype)
+def test_labels_may_have_any_dtype_and_be_a_column(dtype):
+    labels = np.array([[0], [1], [2], [3]]).astype(dtype)
     assert information([0, 1, 2, 3], labels) == 2.0
-    assert information([0, 1, 2, 3], labels[:, None]) == 2.0
 
 
 def test_labels_out_of_range_are_left_out_and_sample_weights_share_the_counts():
@@ -371,13 +355,6 @@ def test_weights_above_the_tolerance_are_counted_along_the_last_axis():
     assert active_experts([0.75, 0.25], tolerance=0.25) == 1
     assert active_experts([0.75, 0.25], tolerance=0.2) == 2
     assert active_experts(np.array([1.0, np.finfo("float32").tiny], "float32")) == 2
-
-
-def test_sets_of_experts_are_counted_in_what_a_gate_returns():
-    gate = ChosenGate(initial_choices=[[0, 1], [1, 2]], num_gates=2)
-    gate.build((None, 4))
-    assert_equal(active_experts(gate.expert_weights()), [2, 2])
-    assert_close(jaccard_index(gate.expert_weights()).related, 1 / 3)
 
 
 # Experts that related and unrelated tasks share.
@@ -409,33 +386,20 @@ def test_groups_take_the_pairs_apart_and_may_have_names():
     assert all(math.isnan(value) for value in jaccard_index([[0.5, 0.5]]))
 
 
-def test_sets_that_are_equal_or_disjoint_or_empty():
-    weights = [[0.9, 0.1, 0, 0], [0.4, 0.6, 0, 0], [0, 0, 0.5, 0.5]]
-    assert jaccard_index(weights, groups=[0, 0, 1]) == (1.0, 0.0)
-    weights = [[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]]
-    index = jaccard_index(weights, groups=[0, 0, 1], tolerance=0.6)
-    assert index == (1.0, 0.0)
-
-
 def update(labels, weights):
     MutualInformation(3, 2).update_state(np.zeros(labels, int), np.ones(weights))
 
 
 UPDATE = UtilizationEntropy(4).update_state
 test_what_cannot_be_is_refused = refusals(
-    (
-        SampleEntropy,
-        r"`base` must be .* above 1\. Received",
-        *(1, 0.5, -2, 0, math.inf, math.nan, True, "2", None),
-    ),
+    (SampleEntropy, r"`base` must be .* above 1\. Received", *(1, -2, math.nan, "2")),
     (
         SampleEntropy().update_state,
         r"shape \(batch, n\) or \(batch, g, n\)\. Rec",
         *(np.ones(4), np.ones((2, 3, 4, 5))),
     ),
     (UPDATE, r"n=4 experts\. Received shape: \(2, 3\)", np.ones((2, 3))),
-    (UPDATE, r"shape \(batch, n\) or \(batch, g, n\) with", np.ones(4)),
-    (UtilizationEntropy, "`num_experts` must be a positive", 0, 2.0, True),
+    (UtilizationEntropy, "`num_experts` must be a positive", 0),
     (update, r"`weights` .*\(batch, n\) with n=3 .*shape: \(4, 2\)", (4, (4, 2))),
     (update, r"`weights` must have the shape \(batch, n\) with", (4, (4, 1, 3))),
     (update, r"`labels` .*\(batch, 1\).*batch=4 .*: \(4, 3\)", ((4, 3), (4, 3))),
@@ -445,14 +409,9 @@ test_what_cannot_be_is_refused = refusals(
     (MutualInformation, "`num_classes` must be a positive integer", (3, 2.5)),
     (MutualInformation, "`base` must be a finite number", (3, 2, 1)),
     (SelectionTable, "`normalize` must be one of None, 'cl", (2, 2, "rows")),
-    (active_experts, "`weights` must have the experts as its", 1.0, np.zeros((3, 0))),
-    (active_experts, "Received NaN among them", [0.5, np.nan]),
-    (
-        active_experts,
-        "`tolerance` must be .* at least 0",
-        ([1.0], -1e-9),
-        ([1.0], np.nan),
-    ),
+    (active_experts, "the experts as the last axis", 1.0, np.zeros((3, 0))),
+    (active_experts, "with 1 NaN", [0.5, np.nan]),
+    (active_experts, "`tolerance` must be .* at least 0", ([1.0], -1e-9)),
     (jaccard_index, r"shape \(tasks, experts\)", np.ones(4), np.ones((2, 3, 4))),
     (jaccard_index, "one label for each of the 4 tasks", (SETS, [0, 1])),
 )

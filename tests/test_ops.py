@@ -150,14 +150,6 @@ def test_every_row_keeps_its_own(k):
     assert_equal(kept, np.where(logits >= smallest, logits, -INF))
 
 
-def test_the_gradient_of_a_kept_logit_is_the_identity():
-    found = gradient(
-        lambda v: ops.where(ops.isfinite(keep_top_k(v, 2)), keep_top_k(v, 2), 0.0),
-        np.array([3.0, -1.0, 5.0]),
-    )
-    assert_equal(found, [1, 0, 1])
-
-
 # The k largest weights.
 
 WEIGHTS = [[0.1, 0.6, 0.2, 0.1], [0.25, 0.25, 0.25, 0.25]]
@@ -319,10 +311,6 @@ def test_selectors_follow_the_formula(num_experts):
     assert_close(found, selectors_by_codes(bits, num_experts), atol=1e-6)
 
 
-def test_binary_bits_choose_the_expert_of_their_code():
-    assert_equal(selector_product(binary_codes(8).astype("float32"), 8), np.eye(8))
-
-
 @pytest.mark.parametrize("num_experts", [6, 8])
 def test_the_gradient_of_bits_is_exact_also_where_they_are_binary(num_experts):
     num_bits = binary_codes(num_experts).shape[1]
@@ -342,7 +330,7 @@ def test_one_expert_needs_no_bits():
 # Entropy.
 
 
-def test_entropies_by_hand():
+def test_entropies_by_hand_along_the_axes_asked_for():
     p = [[0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25], [0.5, 0.25, 0.25, 0]]
     assert_close(entropy(p, epsilon=0.0), np.log(2) * np.array([1, 2, 1.5]), rtol=1e-6)
     p = np.array([0.1, 0.9])
@@ -352,14 +340,10 @@ def test_entropies_by_hand():
     assert -2e-6 < float(entropy([0.0, 1.0, 0.0])) < 0.0
     p = np.array([0.5, 0.5], "float16")
     assert_close(float(entropy(p)), np.log(2), rtol=1e-5)
-
-
-@pytest.mark.parametrize(("axis", "shape"), [(0, (3, 4)), (1, (2, 4)), ((1, 2), (2,))])
-def test_entropy_sums_over_the_axes_asked_for(axis, shape):
     p = np.random.default_rng(0).uniform(size=(2, 3, 4))
-    wanted = -(p * np.log(p + 1e-6)).sum(axis=axis)
-    assert_close(entropy(p, axis=axis), wanted, rtol=1e-5)
-    assert wanted.shape == shape
+    for axis in (0, 1, (1, 2)):
+        wanted = -(p * np.log(p + 1e-6)).sum(axis=axis)
+        assert_close(entropy(p, axis=axis), wanted, rtol=1e-5)
 
 
 def test_the_gradient_of_the_entropy_follows_the_formula():
@@ -400,19 +384,6 @@ def test_perfect_balance_has_no_gradient(x):
 # Gumbel noise.
 
 
-def test_gumbel_noise_has_the_mean_and_variance_of_the_distribution():
-    noise = numpy(gumbel_noise((100_000,), seed=0))
-    assert_close(noise.mean(), np.euler_gamma, atol=0.02)
-    assert_close(noise.var(), np.pi**2 / 6, rtol=0.03)
-
-
-def test_a_seed_repeats_and_a_generator_does_not():
-    assert_equal(gumbel_noise((5,), seed=3), gumbel_noise((5,), seed=3))
-    generator = keras.random.SeedGenerator(3)
-    once, twice = (numpy(gumbel_noise((5,), generator)) for _ in range(2))
-    assert (once != twice).all()
-
-
 def draw_always(u, monkeypatch):
     def always(shape, **_):
         return ops.full(shape, u, "float32")
@@ -429,14 +400,6 @@ def test_gumbel_noise_is_finite_at_the_ends(monkeypatch, u, wanted):
 # Relaxed draws.
 
 Z = np.linspace(-3, 3, 7, dtype="float32")
-
-
-@pytest.mark.parametrize("temperature", [1.0, 1e-16, 0.0])
-def test_half_is_passed_with_the_probability(temperature):
-    draws = numpy(relaxed_bernoulli(np.tile(Z, (20_000, 1)), temperature, seed=0))
-    assert_close((draws > 0.5).mean(axis=0), 1 / (1 + np.exp(-Z)), atol=0.015)
-    # Cold draws are hard.
-    assert ({*draws.ravel().tolist()} == {0.0, 1.0}) == (temperature < 1)
 
 
 def test_relaxed_draws_by_hand(monkeypatch):
@@ -509,28 +472,26 @@ def test_gradients_of_mixtures_are_the_transposed_products(per_example):
     assert_close(by_weights, wanted, rtol=1e-5, atol=1e-5)
 
 
-@every_shape
-def test_float64_is_not_rounded(trailing, gates, per_example):
-    if keras.backend.backend() == "jax":
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("per_example", [False, True])
+def test_the_mixture_has_the_dtype_of_the_experts_and_float64_is_not_rounded(
+    dtype, per_example
+):
+    if (keras.backend.backend(), dtype) == ("jax", "float64"):
         pytest.skip("JAX has no float64 by default.")
-    experts = np.full((BATCH, N, *trailing), 1 / 3)
-    weights = np.full((*[BATCH] * per_example, *gates, N), 1 / N)
-    weights = ops.convert_to_tensor(weights, "float64")
-    found = mix(ops.convert_to_tensor(experts, "float64"), weights, per_example)
-    assert dtype_of(found) == "float64"
-    assert_close(found, 1 / 3, rtol=1e-15)
+    experts = ops.convert_to_tensor(np.full((BATCH, N, 2), 1 / 3), dtype)
+    for gates in ((), (4,)):
+        weights = np.full((*[BATCH] * per_example, *gates, N), 1 / N)
+        weights = ops.cast(weights, "float32" if dtype == "float16" else dtype)
+        found = mix(experts, weights, per_example)
+        assert dtype_of(found) == dtype
+        assert_close(found, 1 / 3, rtol=3 * np.finfo(dtype).eps)
 
 
 def test_trailing_axes_of_unknown_length():
     model = model_of(keras.layers.Lambda(lambda x: mix(x, np.eye(N))), N, None, 3)
     experts = numbers((BATCH, N, 7, 3))
     assert_close(model(experts), experts, rtol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_the_mixture_has_the_dtype_of_the_experts(dtype):
-    mixed = mix(ops.ones((BATCH, N, 2), dtype), ops.ones((N,), "float32"))
-    assert dtype_of(mixed) == dtype
 
 
 def test_integers_are_mixed_in_float32():
@@ -568,13 +529,6 @@ def test_compiled_mixtures_of_sums_equal_the_formula():
 def test_slices_are_those_of_numpy(axis):
     x = numbers((2, 3, 4))
     assert_equal(list(unstack(x, axis)), list(np.moveaxis(x, axis, 0)))
-
-
-def test_each_slice_passes_its_gradient_on():
-    found = gradient(
-        lambda x: sum((i + 1) * s for i, s in enumerate(unstack(x, 1))), numbers((2, 3))
-    )
-    assert_equal(found, [[1.0, 2.0, 3.0]] * 2)
 
 
 # Experts that fit labels best: against regressions by hand, and in edge cases.
@@ -631,14 +585,6 @@ def test_units_have_the_mean_of_the_weights_of_a_task():
     assert choose_by_fit(x, y, 1, ridge=0.0, tasks=[0, 0]).tolist() == [[0]]
 
 
-def test_what_is_explained_of_the_columns_of_a_task_is_added_up():
-    a, b, c = np.array([*itertools.product([-1.0, 1.0], repeat=3)]).T
-    # Half of both columns, or 0.8 of one.
-    x = np.stack([a + b, a + c / 2], axis=1)[:, :, None]
-    labels = np.stack([a, b], axis=1)
-    assert choose_by_fit(x, labels, 1, ridge=0.0, tasks=[0, 0]).tolist() == [[0]]
-
-
 def test_missing_labels_and_weights_of_zero_count_as_absent():
     units, labels = drawn()
     some = np.arange(60) % 3 > 0
@@ -691,31 +637,27 @@ def spoiled(array):
 
 UNITS, LABELS = drawn()
 FIT = partial(choose_by_fit, UNITS, LABELS)
-SAMPLES = r"same number of samples, at least one\. Received: "
-WEIGHTS_OF = "`weights` must have a number of 0 or more"
-TASKS = "all from 0 to the largest. Received: tasks="
+SAMPLES = r"same number of samples, at least one, .* Received: \("
+TASKS = "all from 0 to the largest. Received: .* tasks="
 test_wrong_settings_are_refused = refusals(
-    (partial(keep_top_k, [1.0, 2.0]), "`k` must be a positive integer", 0, 1.5, True),
-    (partial(keep_largest, [0.5, 0.5]), "`k` must be a positive integer", 0, -1),
-    (binary_codes, "`num_experts` must be a positive integer", 0, 2.5),
+    (partial(keep_top_k, [1.0, 2.0]), "`k` must be a positive integer", 0),
+    (partial(keep_largest, [0.5, 0.5]), "`k` must be a positive integer", 0),
+    (binary_codes, "`num_experts` must be a positive integer", 0),
     (
         partial(smooth_step, 0.5),
         "`gamma` must be a finite number above 0. Received: gamma=",
-        *(0, -1.0, float("nan"), INF),
+        *(0, float("nan")),
     ),
     (mix, "each of 3 experts. Received: 2 w", ([np.ones((4, 3))] * 3, np.ones(2))),
-    (mix, "each of 3 experts. Received: 4 w", ([np.ones((4, 3))] * 3, np.ones(4))),
     (selector_product, "2 bits have codes for at most 4 experts", ([0.5, 0.5], 5)),
     (FIT, "`k` must be at most 5", 6),
-    (FIT, "`k` must be a positive integer", 0),
     (FIT, "`k` must be an integer >= 3", {"k": 2, "always": 2}),
     (FIT, "`ridge` must be a finite number at least 0", {"k": 2, "ridge": -1.0}),
     (FIT, "`always` must be an integer >= 0", {"k": 2, "always": -1}),
     (choose_by_fit, SAMPLES, (UNITS, LABELS[:, 0], 2), (UNITS, LABELS[1:], 2)),
     (choose_by_fit, SAMPLES, (UNITS[:, 0, 0], LABELS, 2), (UNITS[:0], LABELS[:0], 2)),
-    (FIT, WEIGHTS_OF, {"k": 2, "weights": np.ones(60)}),
-    (FIT, WEIGHTS_OF, {"k": 2, "weights": -np.ones((60, 3))}),
-    (FIT, WEIGHTS_OF, {"k": 2, "weights": np.full((60, 3), np.nan)}),
+    (FIT, SAMPLES, {"k": 2, "weights": np.ones(60)}),
+    (FIT, "`weights` .*0 or more", {"k": 2, "weights": -np.ones((60, 3))}),
     (FIT, TASKS, *({"k": 2, "tasks": t} for t in ([0, 2, 2], [0, 1], [0.5, 1, 2]))),
     (FIT, TASKS, {"k": 2, "tasks": [-1, 0, 1]}),
     (choose_by_fit, r"`outputs` .*finite.* 1 rows, \[7\]", (spoiled(UNITS), LABELS, 2)),

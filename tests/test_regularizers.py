@@ -30,7 +30,6 @@ from dselectk_keras import (
     SparsityRegularizer,
     TopKGate,
 )
-from dselectk_keras.gates import RouterInputs
 from dselectk_keras.gates.record import recording
 from dselectk_keras.ops import entropy, selector_product
 from dselectk_keras.regularizers import (
@@ -73,14 +72,6 @@ def test_the_weight_is_taken_at_the_step_or_at_the_first(cls):
         assert float(regularizer(INPUTS)) == float(regularizer(INPUTS, 1))
 
 
-def test_a_schedule_gets_a_float(cls):
-    def schedule(step):
-        assert dtype_of(step) == "float32"
-        return 0.5**step + step / 2
-
-    assert_close(float(cls(schedule)(INPUTS)), float(cls(1.0)(INPUTS)), rtol=1e-5)
-
-
 @pytest.mark.backend_independent
 @pytest.mark.parametrize("kind", SETTINGS)
 @pytest.mark.parametrize("weight", [0.5, dk.Ramp(0.1, 1.0, end=9), tenfold])
@@ -99,9 +90,8 @@ def test_every_setting_is_saved(kind, weight):
 def test_a_bare_function_cannot_be_saved_and_a_weight_is_a_number_or_schedule(cls):
     with pytest.raises(ValueError, match=r"is not .* cannot be saved\. Pass a number"):
         cls(lambda calls: calls).get_config()
-    for weight in (None, "1", True, [1.0]):
-        with pytest.raises(ValueError, match=r"be a number, a .*LearningRateSchedule"):
-            cls(weight)
+    with pytest.raises(ValueError, match=r"be a finite .*LearningRateSchedule"):
+        cls("1")
 
 
 @pytest.mark.backend_independent
@@ -116,7 +106,7 @@ def test_get_makes_a_regularizer_of_many_things(cls):
 
 @pytest.mark.backend_independent
 def test_what_a_regularizer_or_a_gate_has_no_meaning_for_is_refused():
-    with pytest.raises(ValueError, match="`load_reg` must be a regularizer of this"):
+    with pytest.raises(ValueError, match="`load_reg` must be a regularizer of"):
         ScheduledRegularizer.get(0.5, "load_reg")
     with pytest.raises(ValueError, match="`target` must be one of 'selectors', 'bits'"):
         EntropyRegularizer(target="experts")
@@ -175,7 +165,7 @@ def test_a_gate_sums_or_averages_the_entropy_of_its_weights(make, count):
         built(make(weights_regularizer=bits), 4, 3).report(x)
 
 
-# Importance.
+# Importance and load.
 
 
 @pytest.mark.parametrize(("squared", "wanted"), [(False, 0.5), (True, 0.25)])
@@ -186,25 +176,17 @@ def test_importance_by_hand(squared, wanted):
     assert_close(float(value), 2 * wanted, rtol=1e-6)
 
 
-def test_importance_is_summed_over_gates_and_zero_in_balance():
-    # Each gate is unbalanced; together they are balanced.
-    weights = [[[1.0, 0.0], [0.0, 1.0]]] * 3
-    assert float(ImportanceRegularizer(1.0)(weights)) == 2.0
-    weights = np.array([[1.0, 0.0], [0.0, 1.0]])
-    regularizer = ImportanceRegularizer(1.0)
-    assert float(regularizer(weights)) == 0.0
-    assert_equal(gradient(regularizer, weights), 0)
-
-
-# Load.
-
-
-def test_load_by_hand_summed_over_gates_without_a_gradient_in_balance():
+def test_load_by_hand():
     # The experts expect 1 and 3 examples: the coefficient of variation is 1/2.
     probabilities = [[0.5, 1.0], [0.25, 1.0], [0.25, 1.0]]
     assert_close(float(LoadRegularizer(2.0)(probabilities)), 2 * 0.25, rtol=1e-6)
-    assert float(LoadRegularizer(1.0)([[[1.0, 0.0], [0.0, 1.0]]] * 3)) == 2.0
-    assert_equal(gradient(LoadRegularizer(1.0), np.full((4, 3), 0.5)), 0)
+
+
+@pytest.mark.parametrize("cls", [ImportanceRegularizer, LoadRegularizer])
+def test_balance_is_summed_over_gates_and_has_no_gradient_where_it_is_perfect(cls):
+    # Each gate is unbalanced; together they are balanced.
+    assert float(cls(1.0)([[[1.0, 0.0], [0.0, 1.0]]] * 3)) == 2.0
+    assert_equal(gradient(cls(1.0), np.array([[1.0, 0.0], [0.0, 1.0]])), 0)
 
 
 # The auxiliary loss of the Switch Transformer.
@@ -221,13 +203,6 @@ def test_switch_load_by_hand_summed_over_gates_and_zero_of_nothing():
     assert float(dk.SwitchLoadRegularizer(1.0)((weights, weights))) == 4.0
     nothing = np.zeros((3, 2))
     assert float(dk.SwitchLoadRegularizer(1.0)((nothing, nothing))) == 0.0
-
-
-@pytest.mark.parametrize("k", [1, 2])
-def test_equal_shares_give_the_weight_of_the_switch_load(k):
-    chosen = np.stack([np.roll([1 / k] * k + [0] * (4 - k), i) for i in range(4)])
-    value = dk.SwitchLoadRegularizer(0.3)((chosen, np.full((4, 4), 0.25)))
-    assert float(value) == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("make", [dk.SwitchGate, partial(dk.TopKGate, 2)])
@@ -274,16 +249,12 @@ def test_a_gate_without_choices_or_without_logits_of_experts_is_refused(make):
 LOGITS = numbers((3, 4), scale=2.0)
 
 
-def test_router_z_equals_the_squared_logarithms_by_hand():
-    logs = np.log(np.exp(LOGITS).sum(-1))
-    found = RouterZRegularizer(0.5)(LOGITS)
-    assert float(found) == pytest.approx(0.5 * (logs**2).sum(), rel=1e-5)
-
-
-def test_the_gradient_of_router_z_lowers_the_logits_by_their_softmax():
-    found = gradient(RouterZRegularizer(0.5).term, LOGITS)
+def test_router_z_is_the_squared_logarithms_with_the_softmax_in_its_gradient():
     logs = np.log(np.exp(LOGITS).sum(-1, keepdims=True))
-    assert_close(found, 2 * logs * softmax(LOGITS), rtol=1e-4, atol=1e-6)
+    regularizer = RouterZRegularizer(0.5)
+    assert float(regularizer(LOGITS)) == pytest.approx(0.5 * (logs**2).sum(), rel=1e-5)
+    found = gradient(regularizer, LOGITS)
+    assert_close(found, logs * softmax(LOGITS), rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("cls", [SoftmaxGate, lambda **kw: TopKGate(1, **kw)])
@@ -379,18 +350,6 @@ def test_similarity_is_summed_over_gates_by_their_own_inputs_if_they_have_any(ow
     assert_close(float(found), expected, rtol=1e-5)
 
 
-def test_gradient_of_the_weights_equals_finite_differences():
-    p, regularizer = shares(N, M), BOTH
-    found = gradient(lambda v: regularizer((v, X)), p)
-    expected = np.empty_like(p)
-    for place in np.ndindex(N, M):
-        step = np.zeros_like(p, "float64")
-        step[place] = 1e-4
-        ends = [by_hand(p + s * step, X, 0.7, 0.3) for s in (1, -1)]
-        expected[place] = (ends[0] - ends[1]) / 2e-4
-    assert_close(found, expected, rtol=1e-3, atol=1e-6)
-
-
 def test_similarity_takes_inputs_as_constants():
     p, regularizer = shares(N, M), BOTH
     by_p, by_x = gradient(lambda v, x: regularizer((v, x)), p, X)
@@ -454,16 +413,6 @@ def test_each_task_compares_its_own_inputs():
     weights = numpy(layer.expert_weights(x))
     expected = sum(by_hand(weights[:, g], x[:, g], 0.7, 0.3) for g in range(2))
     assert_close(layer.losses[0], expected, rtol=1e-4)
-
-
-def test_examples_of_a_report_are_those_of_a_call():
-    gate = dk.SoftmaxGate(weights_regularizer=BOTH)
-    images = numbers((N, 2, 5), seed=3)
-    gate(numbers((N, M, 2)), X, training=True, examples=images)
-    expected = by_hand(numpy(gate.expert_weights(X)), images.reshape(N, -1), 0.7, 0.3)
-    assert_close(gate.losses[0], expected, rtol=1e-4)
-    reported = gate.report(RouterInputs(X, images))["penalties"]["weights"]
-    assert_close(reported, expected, rtol=1e-4)
 
 
 @pytest.mark.backend_independent

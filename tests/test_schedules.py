@@ -39,22 +39,13 @@ def test_fractions_of_a_run_are_steps_of_it(kind):
     assert float(Ramp(1.0, 4.0, end=1, num_steps=10)(5)) == 2.0
 
 
-def test_ramp_is_a_learning_rate_of_keras():
-    optimizer = keras.optimizers.SGD(Ramp(0.5, 0.25, end=2, kind="linear"))
+def test_ramp_is_a_learning_rate_of_keras_which_is_saved():
+    ramp = Ramp(0.5, 0.25, begin=0.5, end=1.0, num_steps=10, kind="linear")
+    optimizer = keras.optimizers.SGD(ramp)
     assert float(optimizer.learning_rate) == 0.5
-
-
-@pytest.mark.backend_independent
-@pytest.mark.parametrize(
-    "settings", [{"end": 7, "begin": 2}, {"begin": 0.5, "end": 1.0, "num_steps": 10}]
-)
-def test_ramp_round_trip_through_json(settings):
-    ramp = Ramp(1e-3, 1e-1, **settings)
-    config = json.loads(json.dumps(keras.saving.serialize_keras_object(ramp)))
-    again = keras.saving.deserialize_keras_object(config)
-    assert again.get_config() == ramp.get_config()
-    given = {"initial_value": 1e-3, "final_value": 1e-1, "kind": "exponential"}
-    assert ramp.get_config() == {"num_steps": None, **given, **settings}
+    config = json.loads(json.dumps(keras.optimizers.serialize(optimizer)))
+    again = keras.optimizers.deserialize(config)
+    assert again.get_config() == optimizer.get_config()
 
 
 def test_a_schedule_follows_the_step_and_a_number_does_not():
@@ -111,37 +102,20 @@ test_ramps_that_cannot_be_are_refused = refusals(
     (ramp, "`kind` must be one of 'exponential', 'linear'", {"kind": "cosine"}),
     (ramp, r"two positive values\. .*initial_value=0.0", 0.0),
     (ramp, 'For a ramp to 0, pass kind="linear"', (1.0, -1.0)),
-    (ramp, "needs 0 <= begin < end.*begin=10, end=10", {"begin": 10}),
-    (ramp, "needs 0 <= begin < end", {"begin": -1}),
-    (ramp, r"as `num_steps`\. Received: end=0.5", {"end": 0.5}),
+    (ramp, "needs 0 <= begin < end", {"begin": 10}, {"begin": -1}),
+    (ramp, r"length `num_steps`.* Received: end=0.5", {"end": 0.5}),
+    (ramp, "`num_steps` must be a positive integer", {"end": 0.5, "num_steps": 0}),
     (
         ramp,
-        "`num_steps` must be a positive integer",
-        *({"end": 0.5, "num_steps": number} for number in (0, 2.5, True)),
-    ),
-    (
-        ramp,
-        r"fractions of a run.* Received: end=500, num_steps=1000\. If they are",
+        r"fractions of a run.* Received: end=500, num_steps=1000\.",
         {"end": 500, "num_steps": 1000},
     ),
 )
 CHECK = partial(check_schedule, name="gamma")
 test_what_is_neither_number_nor_schedule_is_refused = refusals(
-    (
-        CHECK,
-        r"`gamma` must be a number.*Received: gamma=",
-        *(None, True, "fast", [0.1]),
-    ),
-    (
-        CHECK,
-        r"`gamma` must be a finite number\. Rec",
-        *(float("nan"), float("inf")),
-    ),
-    (partial(CHECK, positive=True), r"`gamma` must be positive\. .*gamma=0", 0),
+    (CHECK, r"`gamma` must be a finite number.*Received: gamma=", None, True, "fast"),
+    (CHECK, r"`gamma` must be a finite number\. Rec", float("nan"), float("inf")),
+    (partial(CHECK, positive=True), r"`gamma` must be .* above 0\. .*gamma=0", 0),
     # At saving.
-    (
-        serialize_argument,
-        r"`gamma` is a function .* \('<lambda>'\)",
-        (lambda step: step, "gamma"),
-    ),
+    (serialize_argument, "`gamma` is a function .*'ramp'", (ramp, "gamma")),
 )

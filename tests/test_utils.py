@@ -26,16 +26,17 @@ def test_numbers_of_numpy_become_those_of_python(kind):
 def test_what_is_right_is_given_back_or_passes():
     for value in (1, 7, np.int64(3)):
         utils.check_count("size", value)
-    assert utils.check_indices("rows", np.array([0, 2]), 3) == [0, 2]
+    assert utils.check_integers("rows", np.array([0, 2]), 0, 2) == [0, 2]
     assert utils.convert("size", "2", float) == 2.0
     utils.check_type("path", "a", str, "a path")
 
 
 BEYOND = "`num_experts` must be at most 65,536. Received: num_experts=1,000,000,000"
 test_what_is_wrong_is_refused_by_name = refusals(
-    *(
-        (utils.check_count, f"`size` .* size={value!r}", ("size", value))
-        for value in [0, -1, 2.0, "2", None, True]
+    (
+        partial(utils.check_count, "size"),
+        "`size` must be a positive integer",
+        *(0, -1, 2.0, "2", None, True),
     ),
     (
         partial(utils.check_number, "size"),
@@ -47,32 +48,19 @@ test_what_is_wrong_is_refused_by_name = refusals(
         "`size` cannot be used. Received: size='a'. could not convert",
         ("size", "a", float),
     ),
-    (
-        utils.check_type,
-        r"`path` must be a path\. Received: path=1\.",
-        ("path", 1, str, "a path"),
-    ),
+    (utils.check_type, "`path` must be a p.*: path=1", ("path", 1, str, "a path")),
     # It has no hash.
+    (utils.check_choice, r"`kind` must be one of 'a'.*\[\]", ("kind", [], {"a": 1})),
     (
-        utils.check_choice,
-        r"`kind` must be one of 'a'.*kind=\[\]",
-        ("kind", [], {"a": 1}),
-    ),
-    (
-        lambda wrong: utils.check_indices("rows", wrong, 3),
-        "`rows` must be",
-        *(1, [3], [-1], [0.5], "a"),
+        lambda wrong: utils.check_integers("rows", wrong, 0, 2),
+        "`rows` must",
+        *(1, [3], [-1], [0.5], "a", []),
     ),
     # At once, and not when memory is full.
     (dk.DenseExperts, BEYOND, (10**9, [4])),
     (dk.Experts, BEYOND, (keras.layers.Dense(4), 10**9)),
     (built, BEYOND, (dk.DSelectKGate(2), 10**9), (dk.SoftmaxGate(), 10**9, 3)),
 )
-
-
-def assert_integers_of_python(config):
-    for each in keras.tree.flatten(config):
-        assert not isinstance(each, np.generic | np.ndarray), config
 
 
 def test_settings_of_numpy_are_saved():
@@ -85,7 +73,7 @@ def test_settings_of_numpy_are_saved():
         gate,
         bank,
         dk.CGC(bank, gate.unbuilt_copy(num_gates=None), **of_tasks),
-        dk.ChosenGate(two, num_before=two),
+        dk.ChosenGate(two),
         dk.DSelectKGate(two),
         dk.RandomGate(two),
         dk.baselines.AttentiveGate(two),
@@ -94,18 +82,10 @@ def test_settings_of_numpy_are_saved():
         dk.baselines.SoftMoE(dk.DenseExperts(two), two),
         dk.baselines.TuckerExperts(two, [two], [two] * 3),
     ):
-        assert_integers_of_python(layer.get_config())
+        for each in keras.tree.flatten(layer.get_config()):
+            assert not isinstance(each, np.generic | np.ndarray), layer
         again = type(layer).from_config(json.loads(json.dumps(layer.get_config())))
         assert again.get_config() == layer.get_config()
-
-
-def test_sizes_of_numpy_are_sizes():
-    size = np.int64(3)
-    moe = dk.MoE(dk.DenseExperts(2, [4]), dk.SoftmaxGate(), per_example=True)
-    moe.build((None, size))
-    assert moe(np.ones((1, 3))).shape == (1, 4)
-    model = dk.build_multitask_model(size, size, experts=size)
-    assert [len(model.inputs), len(model.tasks)] == [1, 3]
 
 
 @pytest.mark.every_backend

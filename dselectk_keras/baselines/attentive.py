@@ -84,7 +84,6 @@ class AttentiveGate(Gate):
         routing_inputs_shape: Any = None,
         hidden_shape: Any = None,
     ):
-        """Create the variables for these shapes."""
         shape: Any = (hidden_shape or [None])[1:]
         if len(shape) < 2 or None in shape:
             raise ValueError(
@@ -105,12 +104,10 @@ class AttentiveGate(Gate):
         valid: Tensor = None,
         hidden: Tensor = None,
     ) -> Tensor:
-        """Mix the experts."""
         inputs = AttentiveInputs(routing_inputs, examples, valid, hidden)
         return self.mixture(experts, inputs, training)
 
     def build_logits(self) -> None:
-        """Create the kernels of queries and keys."""
         initializer = self.kernel_initializer
         self._query = Logits(
             self, "query", (*self.gate_shape, self.units), initializer, use_bias=False
@@ -122,7 +119,6 @@ class AttentiveGate(Gate):
         self._key = float32_weight(self, "key_kernel", shape, stacked)
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute the softmax of the scaled products of queries and keys."""
         hidden = getattr(inputs, "hidden", None)
         shape = () if hidden is None else tuple(ops.convert_to_tensor(hidden).shape)
         if len(shape) < 3 or shape[1] != self.num_experts:

@@ -57,7 +57,6 @@ class AttentiveMoE(MoE):
     default_name = "attentive_moe"
 
     def build_parts(self, inputs_shape: Shape, routing_shape: Shape | None) -> None:
-        """Build the experts and the gate, for one axis of all routed positions."""
         self.build_bank(self.experts, inputs_shape)
         if self._is_attentive:
             shape = (None, self.experts.num_experts)
@@ -68,7 +67,6 @@ class AttentiveMoE(MoE):
     def combine(
         self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
-        """Evaluate the experts, and then the gate."""
         if not self._is_attentive:
             return super().combine(inputs, router_inputs, training)
         outputs, hidden = self._call_experts(inputs, training)
@@ -79,7 +77,6 @@ class AttentiveMoE(MoE):
         return mixture
 
     def inference_weights(self, inputs: Tensor, router_inputs: RouterInputs) -> Tensor:
-        """Compute the weights at inference (see `GatedExperts`)."""
         if not self._is_attentive:
             return super().inference_weights(inputs, router_inputs)
         _, hidden = self._call_experts(inputs, training=False)

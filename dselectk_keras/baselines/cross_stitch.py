@@ -52,7 +52,6 @@ class CrossStitch(Configured, keras.Layer):
         )
 
     def build(self, input_shape: Shape) -> None:
-        """Create the matrix."""
         if len(input_shape) < 3 or input_shape[1] is None:
             raise ValueError(
                 "Cross-stitch units need inputs (batch, tasks, ...) with a known "
@@ -64,7 +63,6 @@ class CrossStitch(Configured, keras.Layer):
         self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Mix the tasks."""
         return mix(inputs, self.matrix)
 
     def _start(self, shape, dtype=None):

@@ -76,11 +76,9 @@ class HashGate(Gate):
         )
 
     def max_experts(self, once_decided: bool = False) -> int:
-        """Always one expert."""
         return 1
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute a one for the expert that the hash chooses."""
         check_ids(inputs.routing_inputs, "id")
         ids = ops.cast(inputs.routing_inputs, "int32")
         hashes = hash_ids(ids, ops.convert_to_tensor(self._tables))

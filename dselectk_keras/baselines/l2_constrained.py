@@ -63,7 +63,6 @@ class L2Constrained(CalledOnce, Configured, keras.Layer):
         self.step: Any = None
 
     def build(self, input_shape: Any) -> None:
-        """Build the bank, and check that its parameters can be compared."""
         if not self.experts.built:
             self.experts.build(input_shape)
         self.experts.parameters()
@@ -71,7 +70,6 @@ class L2Constrained(CalledOnce, Configured, keras.Layer):
         self.built = True
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        """Evaluate the bank, and add the penalty."""
         if training:
             self.step.assign_add(1)
             distance = squared_distance(self.experts.parameters())

@@ -72,7 +72,6 @@ class LatentSkillsGate(Gate):
         self.make_generator()
 
     def build_logits(self) -> None:
-        """Create the matrix of logits."""
         if self.per_example:
             require_ids(self, "task")
         if self.per_example != (self.num_tasks is not None):
@@ -90,7 +89,6 @@ class LatentSkillsGate(Gate):
         self._scaled_logits = float32_weight(self, "scaled_logits", shape, uniform)
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute the task's skills, scaled to sum to one."""
         theta = ops.convert_to_tensor(self._scaled_logits)
         # The value is z = ratio * theta, but the gradient is the gradient by z, without
         # the ratio. So the ratio is the same for optimizers whose steps are

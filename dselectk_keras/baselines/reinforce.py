@@ -83,7 +83,6 @@ class ReinforceGate(LogitGate):
         self.make_generator()
 
     def build_logits(self) -> None:
-        """Create the logits and the baseline."""
         super().build_logits()
 
         def variable(name, shape, initializer="zeros"):
@@ -100,11 +99,9 @@ class ReinforceGate(LogitGate):
             ]
 
     def max_experts(self, once_decided: bool = False) -> int:
-        """Always one expert."""
         return 1
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Draw an expert in training; choose the most probable one at inference."""
         logits, kept = self.kept_logits(inputs, training)
         if not training:
             self.forget()

@@ -93,7 +93,6 @@ class RoutedModel(keras.Model):
         sample_weight: Any = None,
         training: bool = True,
     ):
-        """Compute the loss of `compile`, plus the policy and consistency losses."""
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
         gates = gates_taught_by_loss(self)
         added = []
@@ -148,7 +147,6 @@ class RoutedModel(keras.Model):
             weight.assign(value)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the config of the functional model, with the arguments of its own."""
         own = init_arguments(self, ("consistency", "outputs_are"))
         return {**super().get_config(), **own}
 

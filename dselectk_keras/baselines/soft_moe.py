@@ -73,7 +73,6 @@ class SoftMoE(Configured, keras.Layer):
         self.num_slots = check_count("num_slots", num_slots)
 
     def build(self, input_shape: Any) -> None:
-        """Create the kernel of the slots, and build the experts."""
         if len(input_shape) != 3:
             raise ValueError(
                 "Soft mixtures need tokens, (batch, tokens, features). "
@@ -90,7 +89,6 @@ class SoftMoE(Configured, keras.Layer):
     def call(
         self, inputs: Tensor, training: bool | None = None, mask: Tensor = None
     ) -> Tensor:
-        """Fill the slots, evaluate the experts, and mix their outputs."""
         if not keras.backend.is_float_dtype(inputs.dtype):
             inputs = ops.cast(inputs, self.compute_dtype)
         counts = None if mask is None else ops.expand_dims(ops.cast(mask, "bool"), -1)

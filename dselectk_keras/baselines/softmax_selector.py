@@ -7,10 +7,11 @@ from keras import ops
 
 from dselectk_keras.gates.chosen_experts import (
     ChosenExperts,
+    log_weights,
+    one_expert_each,
     places_of,
     require_static,
 )
-from dselectk_keras.gates.given_weights import log_weights, one_expert_each
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.selector_gate import SelectorGate
@@ -76,7 +77,6 @@ class SoftmaxSelectorGate(SelectorGate):
         self.temperature = check_schedule(temperature, "temperature", positive=True)
 
     def build_logits(self) -> None:
-        """Create the logits of the selectors and of their weights."""
         shape = (*self.gate_shape, self.num_nonzeros)
         z_initializer = self.z_initializer or "random_uniform"
         w_initializer = self.w_initializer or "random_uniform"
@@ -85,23 +85,18 @@ class SoftmaxSelectorGate(SelectorGate):
         self.shares = Logits(self, "w", (*shape, 1), w_initializer, **norm)
 
     def soft_codes(self, z, step, factor) -> Tensor:
-        """Compute the softmax of each selector's logits."""
         return softmax(z, value_at(self.temperature, step) * factor)
 
     def nearest_codes(self, z) -> Tensor:
-        """Compute the expert with the largest logit of each selector."""
         return ops.cast(first_largest(z), "float32")
 
     def codes_of(self, experts) -> Tensor:
-        """The code of an expert is 1.0 in its place."""
         return places_of(experts, self.num_experts)
 
     def compute_selectors(self, codes) -> Tensor:
-        """The weights are the codes."""
         return codes
 
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
-        """Set each selector to one expert, at the temperature of the present step."""
         chosen, log_shares = one_expert_each(weights, self.num_nonzeros)
         temperature = float(value_at(self.temperature, self.step))
         z = log_weights(np.eye(self.num_experts)[chosen], slack)
@@ -110,7 +105,6 @@ class SoftmaxSelectorGate(SelectorGate):
         self.replace_choices(chosen)
 
     def chosen_experts(self) -> ChosenExperts:
-        """The expert of each selector, and its total weight on other experts."""
         require_static(self)
         selectors = ops.convert_to_numpy(self.selector_outputs())
         logits = ops.convert_to_numpy(self.shares.static)[..., 0]

@@ -60,11 +60,9 @@ class STGumbelGate(LogitGate):
         self.make_generator()
 
     def max_experts(self, once_decided: bool = False) -> int:
-        """Always one expert."""
         return 1
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute a one for the chosen expert, in training with a gradient."""
         logits, noisy = self.kept_logits(inputs, training)
         if training:
             noisy = noisy + gumbel_noise(ops.shape(logits), self.generator)

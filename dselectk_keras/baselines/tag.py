@@ -65,7 +65,6 @@ class TagGate(Gate):
             ]
 
     def build_logits(self) -> None:
-        """Create no variables."""
         require_ids(self, "tag")
         n, experts = self.num_experts, self.experts_of_tags
         experts = tuple(range(n) if experts is None else experts)
@@ -77,11 +76,9 @@ class TagGate(Gate):
         self._experts = experts
 
     def max_experts(self, once_decided: bool = False) -> int:
-        """Always one expert."""
         return 1
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Look up the rows of the tags."""
         experts = ops.convert_to_tensor(self._experts, "int")
         places = ops.arange(self.num_experts, dtype="int")
         table = ops.cast(experts[:, None] == places, "float32")

@@ -84,7 +84,6 @@ class TuckerExperts(DenseExperts):
         self._factors = []
 
     def build_kernel(self, layer: int, fan_in: int) -> None:
-        """Create the core and the three matrices of a layer."""
         sizes = (fan_in, self.units[layer], self.num_experts)
         ranks = self.ranks or _default_ranks(sizes)
         limit = math.sqrt(6 / (fan_in + self.units[layer]))
@@ -105,12 +104,10 @@ class TuckerExperts(DenseExperts):
         self._factors.append([core, *matrices])
 
     def kernel(self, layer: int) -> Tensor:
-        """The kernels of a layer (see `DenseExperts`)."""
         factors = map(ops.convert_to_tensor, self._factors[layer])
         return ops.einsum("abc,da,hb,ic->idh", *factors)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
         config = super().get_config()
         return {name: each for name, each in config.items() if name not in OF_DENSE}
 

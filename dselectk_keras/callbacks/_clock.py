@@ -46,16 +46,13 @@ class Clock:
         batch: int = 0,
         model: Any = None,
     ) -> None:
-        """Set the time to the beginning of an epoch, or of one of its batches.
-
-        For `steps_of`, pass the model.
-        """
+        """Set the time to that of an epoch or batch; `steps_of` needs the model."""
         now = epoch + (batch / steps if batch and steps else 0)
         if self.now is None or now < self.now:
             self.restart()
             self.start = now
             if model is not None:
-                gates = [each for each in all_layers(model) if isinstance(each, Gate)]
+                gates = all_layers(model, Gate)
                 self._first = {id(gate): _step(gate) for gate in gates}
                 self._calls = calls_by_layer(model)
         self.now, self.epochs, self.steps = now, epochs, steps or None

@@ -32,16 +32,14 @@ class ModelGate(NamedTuple):
 
 def find_gates(model):
     """List the gates of a model."""
-    layers = all_layers(model)
     owners = {}
-    for layer in layers:
-        if isinstance(layer, GatedExperts):
-            owners[id(layer.gate)] = layer.name, getattr(layer, "task_names", None)
-            shared_gate = getattr(layer, "shared_gate", None)
-            owners[id(shared_gate)] = f"{layer.name}_shared", ["shared"]
+    for layer in all_layers(model, GatedExperts):
+        owners[id(layer.gate)] = layer.name, getattr(layer, "task_names", None)
+        shared_gate = getattr(layer, "shared_gate", None)
+        owners[id(shared_gate)] = f"{layer.name}_shared", ["shared"]
     calls = calls_by_layer(model)
     gates, names = [], []
-    for gate in dict.fromkeys(layer for layer in layers if isinstance(layer, Gate)):
+    for gate in all_layers(model, Gate):
         name, tasks = owners.get(id(gate), (gate.name, None))
         if tasks is None:
             tasks = [f"gate_{i}" for i in range(gate.num_gates or 1)]
@@ -87,11 +85,8 @@ def warn_if_idle(gates):
 def describe_collapse(steps, weights):
     """Say how gates collapsed, if they stayed so in the last half of the training.
 
-    An expert is dead if no task gives it a tenth of an even share.
-
-    Args:
-        steps: Array (records,).
-        weights: Array (records, tasks, n), of gates that are meant to use all experts.
+    An expert is dead if no task gives it a tenth of an even share. The weights are
+    `(records, tasks, n)`, of gates that are meant to use all experts.
     """
     late = weights[2 * steps > steps[-1]]
     *_, num_tasks, n = weights.shape
@@ -104,13 +99,7 @@ def describe_collapse(steps, weights):
 
 
 def observe(model, gates, probe):
-    """Get the arrays of each gate, by quantity, by name.
-
-    Args:
-        model: A built model.
-        gates: Its gates, as `find_gates` lists them.
-        probe: Inputs of the model for per-example gates, or `None`.
-    """
+    """Get the arrays of each gate of a model, by quantity, by name."""
     reports = {name: [] for name, *_ in gates}
     found = {id(gate): reports[name] for name, gate, *_ in gates}
 

@@ -16,7 +16,6 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.gates.record import recording
 from dselectk_keras.models.check_labels import check_labels
 from dselectk_keras.models.columns import as_dense, as_inputs
-from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.ops import choose_by_fit
 from dselectk_keras.utils import check_count, check_number
 
@@ -117,7 +116,7 @@ class ChooseExperts(keras.callbacks.Callback):
             if self.data is not None:
                 x, y = self.data
                 data = {"x": as_inputs(model, x), "y": y}
-                if isinstance(model, MultitaskModel) and model.loss is None:
+                if getattr(model, "readers", ()) and model.loss is None:
                     check_labels(model, **data)
             self._sample = draw_sample(model, self.sample, self.seed, **data)
         seen = _evaluate_experts(model, gates, self._sample.x)
@@ -171,22 +170,18 @@ class ChooseExperts(keras.callbacks.Callback):
         return changed
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Forget an earlier training."""
         self._sample, self._number, self._count, self._last = None, None, 0, None
         self._clock.restart()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Choose, if it is time."""
         self._changed, self._epoch = None, epoch
         self._choose_if_due()
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Choose, if it is time."""
         if batch:
             self._choose_if_due(batch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Add `changed` to the logs."""
         if logs is not None:
             changed = self._changed
             logs["changed"] = 0.0 if changed is None else float(changed.mean())
@@ -194,7 +189,6 @@ class ChooseExperts(keras.callbacks.Callback):
             self._last = epoch + 1
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Say what was chosen."""
         if not (self._count and self.params.get("verbose")):
             return
         used = [
@@ -222,8 +216,7 @@ class ChooseExperts(keras.callbacks.Callback):
 
 def _gates_with_choices(model):
     """List the gates of a model whose experts can be chosen."""
-    gates = [each for each in all_layers(model) if isinstance(each, Gate)]
-    gates = list(dict.fromkeys(gates))
+    gates = all_layers(model, Gate)
     found = [gate for gate in gates if gate.choices is not None and gate.trainable]
     if found:
         return found

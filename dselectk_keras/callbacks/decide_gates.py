@@ -157,9 +157,7 @@ class DecideGates(keras.callbacks.Callback):
         gate.decide_between(begin, step + max(1, math.floor(left * steps + 1e-6)))
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Check that there are gates that can decide."""
-        can_decide = (SelectorGate, ChosenGate)
-        if not any(isinstance(layer, can_decide) for layer in all_layers(self.model)):
+        if not all_layers(self.model, (SelectorGate, ChosenGate)):
             raise ValueError(
                 "The model has no gates with selectors, which could decide. Use "
                 "`DSelectKGate`, or remove `DecideGates`. A `TopKGate` is always "
@@ -169,7 +167,6 @@ class DecideGates(keras.callbacks.Callback):
         self._clock.restart()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Set up the gates, or let them decide, if it is time."""
         self._print()
         self._epoch, model = epoch, self.model
         if self._decided is None:  # Those of an earlier training.
@@ -184,7 +181,6 @@ class DecideGates(keras.callbacks.Callback):
             self._batches += self._clock.batches_at(self._due())
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Do what is due within an epoch."""
         if batch and any(each <= batch for each in self._batches):
             self._batches = [each for each in self._batches if each > batch]
             self._begin(self.model, batch)
@@ -194,7 +190,6 @@ class DecideGates(keras.callbacks.Callback):
         self.begin_epoch(model, self._epoch, params["epochs"], params["steps"], batch)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Add `kept_mass` to the logs, and print the decision in its epoch."""
         logs = {} if logs is None else logs
         if epoch + 1 == self.params["epochs"]:
             # What no batch has reached, as between epochs only.
@@ -224,7 +219,6 @@ class DecideGates(keras.callbacks.Callback):
             )
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Warn if the training has ended before the gates decided."""
         self._print()
         gates = selector_gates(self.model)
         undecided = [gate for gate in gates if not gate.has_decided]

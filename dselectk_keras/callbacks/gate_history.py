@@ -71,7 +71,6 @@ class GateHistory(Mapping):
             events[:] = [each for each in events if each[0] <= step]
 
     def __getitem__(self, layer: str) -> dict[str, np.ndarray]:
-        """Get the arrays of a layer, by quantity."""
         if layer not in self.tasks:
             raise KeyError(
                 f"No gates were recorded in a layer {layer!r}. "
@@ -89,7 +88,6 @@ class GateHistory(Mapping):
         return arrays
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the layers."""
         return iter(self.tasks)
 
     def __len__(self) -> int:

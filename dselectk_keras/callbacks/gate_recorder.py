@@ -15,7 +15,7 @@ from dselectk_keras.callbacks._observe import (
     warn_if_idle,
 )
 from dselectk_keras.callbacks.gate_history import GateHistory, check_path
-from dselectk_keras.gates.selector_gate import SelectorGate, print_undecided
+from dselectk_keras.gates.selector_gate import print_undecided
 from dselectk_keras.utils import check_choice, check_count, check_flags, shown
 
 
@@ -104,7 +104,6 @@ class GateRecorder(keras.callbacks.Callback):
         self._start = self._next = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Find the gates."""
         # Another training may have another model, such as a condensed one.
         self._gates = find_gates(self.model)
         if not self._gates:
@@ -130,7 +129,6 @@ class GateRecorder(keras.callbacks.Callback):
             self._record(*self._observed())
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Record, if a record is due, and add `binary` and `experts` to the logs."""
         self._start, records = self._observed()
         if self.unit == "epochs" and (epoch + 1) % self.every == 0:
             self._record(self._start, records)
@@ -142,7 +140,6 @@ class GateRecorder(keras.callbacks.Callback):
         self._save()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Record the final state, if it has no record yet."""
         if self._begins:  # There was no epoch left.
             self._begin(resumes=True)
         step, records = self._observed()
@@ -194,7 +191,7 @@ class GateRecorder(keras.callbacks.Callback):
         for each in self._gates:
             name, gate, *_ = each
             events = events_of(gate)
-            if isinstance(gate, SelectorGate) and gate.per_example and gate.has_decided:
+            if getattr(gate, "deciding", None) is not None and gate.has_decided:
                 events.append((keras.ops.convert_to_numpy(gate.deciding)[1], "decided"))
             noted = self.history.events[name]
             for step, text in events:

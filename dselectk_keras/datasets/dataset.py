@@ -1,9 +1,10 @@
 """The common type of all data sets."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 
 from dselectk_keras.datasets.sampling import SPLITS
@@ -32,8 +33,7 @@ class Split(NamedTuple):
     @property
     def num_samples(self) -> int:
         """The number of examples."""
-        first = next(iter(self.x.values())) if isinstance(self.x, Mapping) else self.x
-        return len(first)
+        return len(keras.tree.flatten(self.x)[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,50 +71,34 @@ class Dataset:
     num_classes: tuple[int | None, ...] | None = None
 
     def __post_init__(self):
-        """Check that the fields are consistent."""
         for name in ("task_names", "task_kinds", "groups", "num_classes"):
             value = getattr(self, name)
-            is_list = isinstance(value, (Sequence, np.ndarray))
-            is_left_out = value is None and name in ("groups", "num_classes")
-            if not is_left_out and (not is_list or isinstance(value, str)):
+            if value is None and name in ("groups", "num_classes"):
+                continue
+            is_list = isinstance(value, (list, tuple, np.ndarray))
+            count = len(value) if is_list else 0
+            if not count or count != self.num_tasks:
                 raise ValueError(
-                    f"`{name}` must be a list or tuple with one entry per task. "
-                    f"Received: {name}={shown(value)}."
+                    f"`{name}` must be a list or tuple with one entry for each task, "
+                    f"as `task_names`. Received: {name}={shown(value)}."
                 )
-        if not all(isinstance(name, str) for name in self.task_names):
+        names = {name for name in self.task_names if isinstance(name, str)}
+        if len(names) < self.num_tasks:
             raise ValueError(
-                f"`task_names` must be strings. Received: {shown(self.task_names)}."
-            )
-        if not self.task_names or len(set(self.task_names)) != self.num_tasks:
-            raise ValueError(
-                "`task_names` must hold at least one name and none of them twice. "
-                f"Received: task_names={shown(self.task_names)}. "
-                "Give every task a unique name."
-            )
-        if len(self.task_kinds) != self.num_tasks or not set(self.task_kinds).issubset(
-            _TASK_KINDS
-        ):
-            raise ValueError(
-                f"`task_kinds` must hold one of {_TASK_KINDS} for each of the "
-                f"{self.num_tasks} tasks. Received: task_kinds={shown(self.task_kinds)}"
-                ". Give one kind per task name, in the same order."
-            )
-        if self.groups is not None and len(self.groups) != self.num_tasks:
-            raise ValueError(
-                f"`groups` must hold one group for each of the {self.num_tasks} tasks. "
-                f"Received: groups={shown(self.groups)}. "
-                "Give one number per task name, or None if no grouping is known."
+                "`task_names` must be strings, none of them twice. "
+                f"Received: {shown(self.task_names)}."
             )
         if self.num_classes is None:
             object.__setattr__(self, "num_classes", (None,) * self.num_tasks)
-        if [kind == "multiclass" for kind in self.task_kinds] != [
-            number is not None for number in self.num_classes
+        has_classes = [number is not None for number in self.num_classes]
+        if not {*self.task_kinds} <= {*_TASK_KINDS} or has_classes != [
+            kind == "multiclass" for kind in self.task_kinds
         ]:
             raise ValueError(
-                "`num_classes` must hold a number for each multiclass task, and None "
-                f"for the others. Received: num_classes={shown(self.num_classes)} and "
-                f"task_kinds={shown(self.task_kinds)}. Give one entry per task name, "
-                "in the same order."
+                f"`task_kinds` must be some of {_TASK_KINDS}, and `num_classes` must "
+                "hold a number for each multiclass task, and None for the others. "
+                f"Received: num_classes={shown(self.num_classes)} and "
+                f"task_kinds={shown(self.task_kinds)}."
             )
         for name in SPLITS:
             self._check_split(name, getattr(self, name))
@@ -125,32 +109,21 @@ class Dataset:
         return len(self.task_names)
 
     def _check_split(self, name, split):
-        if not isinstance(split, Split):
+        x, y = split
+        arrays = keras.tree.flatten((x, y))
+        is_named = isinstance(y, Mapping)
+        fits = (
+            {*y} == {*self.task_names} if is_named else y.shape[1:] == (self.num_tasks,)
+        )
+        if (
+            not isinstance(split, Split)
+            or not fits
+            or len({len(array) for array in arrays}) != 1
+        ):
+            received = [*y] if is_named else f"`y` of shape {y.shape}"
             raise ValueError(
-                f"`{name}` must be a Split. Received: {type(split).__name__}. "
-                "Wrap the two parts: Split(x, y)."
-            )
-        if isinstance(split.y, Mapping):
-            if set(split.y) != set(self.task_names):
-                raise ValueError(
-                    f"`{name}.y` must have exactly the task names as its keys, "
-                    f"{shown(self.task_names)}. Received keys: {tuple(split.y)!r}. "
-                    "Rename the keys or `task_names`."
-                )
-        elif split.y.ndim != 2 or split.y.shape[1] != self.num_tasks:
-            raise ValueError(
-                f"`{name}.y` must have shape (samples, {self.num_tasks}), one column "
-                f"per task. Received shape: {split.y.shape}. "
-                "Stack the labels as columns, or pass a mapping by task name."
-            )
-        lengths = {
-            len(array)
-            for part in split
-            for array in (part.values() if isinstance(part, Mapping) else (part,))
-        }
-        if len(lengths) != 1:
-            raise ValueError(
-                f"Every array of `{name}` must hold the same number of samples. "
-                f"Received lengths: {sorted(lengths)}. "
-                "Cut inputs and labels from the same examples."
+                f"`{name}` must be a `Split` of arrays of the same number of samples, "
+                f"with labels (samples, {self.num_tasks}), or a mapping of labels by "
+                f"task name. Received: a {type(split).__name__} with {received} and "
+                f"arrays of the lengths {[len(array) for array in arrays]}."
             )

@@ -1,4 +1,4 @@
-"""Random streams, splits, argument checks and ReLU experts of the data sets."""
+"""Random streams, argument checks and ReLU experts of the data sets."""
 
 import numpy as np
 
@@ -33,24 +33,6 @@ def calibration_inputs(seed, dim=INPUT_DIM):
     return normal_inputs(seed, _CALIBRATION_STREAM, _CALIBRATION_SAMPLES, dim)
 
 
-def partition(rng, num_samples, **sizes):
-    """Indices of disjoint random parts, in the order of the sizes.
-
-    At most one size may be `None`: that part takes the rest.
-    """
-    requested = sum(check_count(*item) for item in sizes.items() if item[1] is not None)
-    rest = num_samples - requested
-    if rest < (None in sizes.values()):
-        raise ValueError(
-            f"There are {num_samples:,} examples to split. Received: "
-            f"{', '.join(f'{name}={size}' for name, size in sizes.items())}. "
-            "Ask for fewer."
-        )
-    counts = [rest if size is None else size for size in sizes.values()]
-    order = rng.permutation(num_samples)
-    return np.split(order, np.cumsum(counts))[: len(counts)]
-
-
 def relu_experts(rng, num_experts, kernel_scale, bias_scale):
     """Normal kernels (n, 10, 4) and biases (n, 4) of these scales, float32."""
     kernels = kernel_scale * rng.standard_normal((num_experts, INPUT_DIM, UNITS))
@@ -64,16 +46,6 @@ def apply_relu_experts(x, kernels, biases):
     flat = kernels.astype("float64").transpose(1, 0, 2).reshape(len(kernels[0]), -1)
     hidden = (x @ flat).reshape(len(x), num_experts, units)
     return np.maximum(hidden + biases, 0.0)
-
-
-def split_indices(seed, num_train_examples, num_test_examples, sizes):
-    """Indices of the splits, with validation held out of the training examples."""
-    rng = random_stream(seed, 0)
-    train, validation, test = sizes
-    return (
-        *partition(rng, num_train_examples, num_train=train, num_validation=validation),
-        *partition(rng, num_test_examples, num_test=test),
-    )
 
 
 def check_sizes(*sizes):

@@ -17,7 +17,7 @@ from dselectk_keras.utils import (
     Tensor,
     check_count,
     check_flags,
-    check_indices,
+    check_integers,
     check_number,
     check_widths,
     get_from,
@@ -127,7 +127,6 @@ class DenseExperts(ExpertBank):
         self._biases = []
 
     def build(self, input_shape: Shape) -> None:
-        """Create the stacked kernels and biases."""
         self.check_inputs(input_shape, rank=2)
         fan_in = input_shape[-1]
         axes = {-1: fan_in} if self.shared_input else {1: self.num_experts, -1: fan_in}
@@ -163,7 +162,6 @@ class DenseExperts(ExpertBank):
         return self._kernels[layer]
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        """Evaluate all experts, layer by layer."""
         x = self._cast(inputs)
         for layer in range(len(self.units)):
             x = self.call_layer(layer, x, training)
@@ -192,13 +190,11 @@ class DenseExperts(ExpertBank):
 
     @property
     def can_dispatch(self) -> bool:
-        """True if each expert can be evaluated on its own subset of the batch."""
         return (
             self.shared_input and not self.dropout and self.activity_regularizer is None
         )
 
     def call_slots(self, inputs: Tensor, owners: Tensor = None) -> Tensor:
-        """Evaluate an expert on each of the blocks of examples (see `ExpertBank`)."""
         middle = list(ops.shape(inputs)[1:-1])  # Sizes may be unknown on TensorFlow.
         # Not einsum with a batch axis before the experts, which takes 1.5 times as long
         # (JAX, 64 experts of 512, two CPU cores).
@@ -230,7 +226,6 @@ class DenseExperts(ExpertBank):
         return x
 
     def parameters(self) -> list[Tensor]:
-        """The kernels and biases, in the order of the layers."""
         pairs = [(self.kernel(i), bias) for i, bias in enumerate(self._biases)]
         return [ops.convert_to_tensor(each) for pair in pairs for each in pair]
 
@@ -241,7 +236,6 @@ class DenseExperts(ExpertBank):
         per_example: bool = False,
         training: bool | None = None,
     ) -> Tensor:
-        """Merge each layer's kernels and biases, and apply them (see `ExpertBank`)."""
         if not isinstance(weights, (list, tuple)):
             weights = [weights] * len(self.units)
         batch, several = "b" * per_example, len(weights[0].shape) > 1 + per_example
@@ -260,9 +254,7 @@ class DenseExperts(ExpertBank):
         return x
 
     def sliced(self, indices: Sequence[int]) -> "DenseExperts":
-        """Some of the experts (see `ExpertBank.sliced`)."""
-        indices = check_indices("indices", indices, self.num_experts)
-        check_count("len(indices)", len(indices))
+        indices = check_integers("indices", indices, 0, self.num_experts - 1)
         bank = self.resized(len(indices)).build_like(self)
         bank.trainable = self.trainable
         for weight, variable in zip(bank.weights, self.weights, strict=True):
@@ -273,7 +265,6 @@ class DenseExperts(ExpertBank):
         return ops.cast(value, self.compute_dtype)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
         activations = [keras.activations.serialize(each) for each in self.activation]
         return {**super().get_config(), "activation": activations}
 

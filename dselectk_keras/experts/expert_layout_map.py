@@ -53,11 +53,8 @@ def expert_layout_map(
     axis = mesh.axis_names[-1] if axis is None else axis
     check_choice("axis", axis, mesh.axis_names)
     layout_map = keras.distribution.LayoutMap(mesh)
-    known = isinstance(names, Iterable) and not isinstance(names, str)
-    for name in names if known else [None]:
-        if not isinstance(name, str):
-            raise ValueError(
-                f"`names` must be a list of names of banks. Received: names={names!r}."
-            )
+    check_type("names", names, (list, tuple), "a list of names of banks")
+    for name in names:
+        check_type("names", name, str, "a list of names of banks")
         layout_map[STACKED.format(name=re.escape(name))] = (axis,)
     return layout_map

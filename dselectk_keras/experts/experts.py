@@ -22,7 +22,8 @@ from dselectk_keras.utils import (
     Tensor,
     check_count,
     check_flags,
-    check_indices,
+    check_integers,
+    check_type,
 )
 
 
@@ -66,15 +67,11 @@ class Experts(ExpertBank):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        is_list = isinstance(template, (list, tuple))
-        given = template if is_list else [template]
-        experts: Any = list(given)
-        if not all(isinstance(expert, keras.Layer) for expert in experts):
-            raise ValueError(
-                "`template` must be a Keras layer or model, or a list of them. "
-                f"Received: {template!r}."
-            )
-        if not is_list:
+        wanted = "a Keras layer or model, or a list of them"
+        experts: Any = keras.tree.flatten(template)
+        for each in experts:
+            check_type("template", each, keras.Layer, wanted)
+        if experts == [template]:
             check_count("num_experts", num_experts, maximum=MAX_EXPERTS)
             experts = [
                 copy_layer(experts[0], 1_000_003 * i, name=f"expert_{i}")
@@ -92,7 +89,6 @@ class Experts(ExpertBank):
         self._are_copies = num_experts is not None
 
     def build(self, input_shape: Shape) -> None:
-        """Build every expert."""
         self.check_inputs(input_shape)
         if not self.shared_input:
             self.input_spec = keras.InputSpec(axes={1: self.num_experts})
@@ -104,7 +100,6 @@ class Experts(ExpertBank):
         self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Evaluate the experts one by one."""
         pairs = zip(self.experts, self.split(inputs), strict=True)
         return self.stack([expert(x) for expert, x in pairs])
 
@@ -146,9 +141,7 @@ class Experts(ExpertBank):
             )
 
     def sliced(self, indices: Sequence[int]) -> "Experts":
-        """Some of the experts (see `ExpertBank.sliced`)."""
-        indices = check_indices("indices", indices, self.num_experts)
-        check_count("len(indices)", len(indices))
+        indices = check_integers("indices", indices, 0, self.num_experts - 1)
         config = self.get_config()
         config["template"] = [config["template"][i] for i in indices]
         config["num_experts"] = len(indices) if self._are_copies else None
@@ -236,7 +229,6 @@ class Experts(ExpertBank):
             return ops.map(apply_to_one, examples)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`, with the experts in place of the template."""
         template = [*map(keras.saving.serialize_keras_object, self.experts)]
         number = self.num_experts if self._are_copies else None
         return {**super().get_config(), "template": template, "num_experts": number}
@@ -247,7 +239,6 @@ class Experts(ExpertBank):
         return self.experts
 
     def resized(self, num_experts: int, **changes: Any) -> "Experts":
-        """A new bank of copies of the first expert (see `ExpertBank.resized`)."""
         changes = {"template": self.experts[0], **changes}
         copy: Any = super().resized(num_experts, **changes)
         if not self.trainable:

@@ -2,7 +2,6 @@
 
 import random
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,13 +65,14 @@ class ChosenGate(Gate):
         self,
         num_nonzeros: int | None = None,
         initial_choices: Any = None,
-        kept: Sequence[int] | None = None,
+        kept: Any = None,
         num_before: int | None = None,
         train_shares: bool = True,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if not isinstance(initial_choices, (str, type(None))):
+        self._is_drawn = np.ndim(np.array(initial_choices, object)) == 0
+        if not self._is_drawn:
             initial_choices = check_integers(
                 "initial_choices", initial_choices, -1, MAX_EXPERTS
             )
@@ -93,9 +93,9 @@ class ChosenGate(Gate):
         self.initial_choices: Any = initial_choices
         if kept is not None:
             kept = check_integers("kept", kept, -1, MAX_EXPERTS)
-        self.kept = kept
         if num_before is not None:
             num_before = check_count("num_before", num_before, maximum=MAX_EXPERTS)
+        self.kept = kept
         self.num_before = num_before
         check_flags(train_shares=train_shares)
         self.train_shares = train_shares
@@ -103,12 +103,10 @@ class ChosenGate(Gate):
         self.drawn: Any = None
 
     def build_logits(self) -> None:
-        """Create the logits of the shares."""
         n, initial = self.num_experts, self.initial_choices
-        is_drawn = isinstance(initial, (str, type(None)))
-        if is_drawn:
+        if self._is_drawn:
             check_enough_experts(self)
-        if not is_drawn and np.max(initial) >= n:
+        elif np.max(initial) >= n:
             raise ValueError(
                 f"`initial_choices` must be numbers below {n}, since there are {n} "
                 f"experts. Received: {np.max(initial)}."
@@ -123,29 +121,24 @@ class ChosenGate(Gate):
         self.shares = Logits(self, "w", shape, "zeros", trainable=self.train_shares)
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
-        """Create the variables for these shapes of experts and routing inputs."""
         super().build(experts_shape, routing_inputs_shape)
         shape = (*self.gate_shape, self.num_nonzeros)
         self.choices = add_counter(self, "choices", shape, self._first_choices)
 
     def max_experts(self, once_decided: bool = False) -> int:
-        """The number of choices."""
         return self.num_nonzeros
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute the sum of the shares of each expert."""
         shares = softmax(self.shares())
         places = places_of(self.choices, self.num_experts)
         weights = ops.sum(ops.expand_dims(shares, -1) * places, axis=-2)
         return Routing(weights, selectors=places, codes=places)
 
     def chosen_experts(self) -> ChosenExperts:
-        """The choices and the logits of their shares. All distances are 0."""
         choices, logits = map(ops.convert_to_numpy, (self.choices, self.shares()))
         return ChosenExperts(choices, np.zeros(choices.shape), logits)
 
     def choose(self, choices: Any, shares: Any = None, optimizer: Any = None) -> None:
-        """Set the experts; see `Gate`."""
         super().choose(choices, shares, optimizer)
         self.drawn = None
 
@@ -156,7 +149,7 @@ class ChosenGate(Gate):
 
     def _first_choices(self, shape, dtype=None):
         """The initial choices, or different experts that are drawn."""
-        if not isinstance(self.initial_choices, (str, type(None))):
+        if not self._is_drawn:
             return np.broadcast_to(self.initial_choices, shape)
         seed = random.randrange(2**31) if self.seed is None else self.seed
         # NumPy guarantees that the raw numbers of a bit generator never change.
@@ -169,10 +162,8 @@ class ChosenGate(Gate):
 def warn_if_random(model: Any) -> None:
     """Warn once of gates that were trained on experts that nobody has chosen."""
     names = []
-    for gate in all_layers(model):
-        if not isinstance(gate, ChosenGate) or gate.drawn is None:
-            continue
-        trained = int(ops.convert_to_numpy(gate.step)) > 0
+    for gate in all_layers(model, ChosenGate):
+        trained = gate.drawn is not None and int(ops.convert_to_numpy(gate.step)) > 0
         if trained and (ops.convert_to_numpy(gate.choices) == gate.drawn).all():
             gate.drawn = None
             names.append(gate.name)

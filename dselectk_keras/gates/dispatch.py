@@ -183,10 +183,7 @@ def _move(x, rows, readers):
 
 
 def _unless_empty(batch, some, none):
-    """Call the first function, or the second one if the batch has no examples.
-
-    The last batch of an epoch may leave none for a replica of `tf.distribute`.
-    """
+    """Call the first function, or the second if a replica has no examples."""
     if isinstance(batch, int):
         return some() if batch else none()
     return some() if num_replicas() == 1 else ops.cond(batch > 0, some, none)
@@ -263,10 +260,7 @@ def blocks_for(count: Any, n: int, chosen: int, rows: float) -> tuple[Any, Any]:
 
 
 def saved_rows(experts: Any, inputs: Tensor, chosen: int) -> Any:
-    """Count the rows that blocks save an expert's kernels, less those of copies.
-
-    It is a tensor where TensorFlow does not know all sizes.
-    """
+    """Count the rows that blocks save an expert's kernels, less those of copies."""
     batch, n, rows = (
         _num_rows(inputs),
         experts.num_experts,

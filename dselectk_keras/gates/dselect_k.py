@@ -7,8 +7,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
-from dselectk_keras.gates.given_weights import one_expert_each
+from dselectk_keras.gates.chosen_experts import (
+    ChosenExperts,
+    one_expert_each,
+    require_static,
+)
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.registry import GATES
 from dselectk_keras.gates.routing import Routing
@@ -103,7 +106,6 @@ class DSelectKGate(SelectorGate):
         return "assign" if self._assign else self._reachability.weight
 
     def build_logits(self) -> None:
-        """Create the logits of the bits and of the selectors' weights."""
         # The number of bits of an expert's code.
         self.num_bits = (self.num_experts - 1).bit_length()
         self._has_unreachable = self.num_experts != 2**self.num_bits
@@ -125,11 +127,9 @@ class DSelectKGate(SelectorGate):
         return ops.cast(value_at(self.gamma, 0), dtype) * draw(shape, dtype)
 
     def soft_codes(self, z, step, factor) -> Tensor:
-        """Compute the relaxed bits of each selector."""
         return smooth_step(ops.squeeze(z, -2), value_at(self.gamma, step) * factor)
 
     def nearest_codes(self, z) -> Tensor:
-        """Compute the code that is nearest to the logits of the bits."""
         z = ops.squeeze(z, -2)
         if not self._has_unreachable or self._assign:
             return ops.cast(z > 0, "float32")
@@ -138,14 +138,12 @@ class DSelectKGate(SelectorGate):
         return ops.matmul(ops.cast(first_largest(scores), "float32"), codes)
 
     def codes_of(self, experts) -> Tensor:
-        """Compute the bits of the codes of experts, the most significant first."""
         # Not from a NumPy array, which torch would copy to a GPU in each step.
         places = ops.arange(self.num_bits - 1, -1, -1, dtype=experts.dtype)
         bits = ops.right_shift(ops.expand_dims(experts, -1), places) % 2
         return ops.cast(bits, "float32")
 
     def compute_selectors(self, codes) -> Tensor:
-        """Compute the product over the bits of each code, for its owner."""
         if not (self._assign and self._has_unreachable):
             return selector_product(codes, self.num_experts)
         # Sums, and no matrix product, of which GPUs round the factors.
@@ -155,7 +153,6 @@ class DSelectKGate(SelectorGate):
         return ops.sum(ops.take(products, owned, axis=-1), axis=-2)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
-        """Compute the entropy and reachability terms."""
         penalties = super().compute_penalties(routing, step)
         if self._has_unreachable and not self._assign:
             # The reciprocal of infinity is zero.
@@ -164,7 +161,6 @@ class DSelectKGate(SelectorGate):
         return penalties
 
     def chosen_experts(self) -> ChosenExperts:
-        """The expert of each selector, and the distance of its bits from 0 or 1."""
         require_static(self)
         logits = ops.convert_to_numpy(self.shares.static)[..., 0]
         bits = ops.convert_to_numpy(self._codes(self._z(None), self.step))

@@ -25,6 +25,7 @@ from dselectk_keras.gates.routing import Routing
 from dselectk_keras.regularizers import WeightsRegularizer
 from dselectk_keras.utils import (
     MAX_EXPERTS,
+    NUM_SEEDS,
     CalledOnce,
     Configured,
     Tensor,
@@ -33,7 +34,6 @@ from dselectk_keras.utils import (
     check_count,
     check_integers,
     check_number,
-    check_seed,
     infer_outputs,
     is_concrete,
     shown,
@@ -114,7 +114,9 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
             weights_regularizer, "weights_regularizer"
         )
         # Keras takes no integers of NumPy as seeds.
-        self.seed = check_seed(seed)
+        self.seed = (
+            None if seed is None else check_count("seed", seed, 0, NUM_SEEDS - 1)
+        )
         self.num_experts: Any = None
         self.routing_dim: Any = None
         self.step: Any = None
@@ -315,11 +317,7 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
     def __call__(
         self, experts: Any, routing_inputs: Tensor = None, **kwargs: Any
     ) -> Tensor:
-        """Mix the experts; see the class."""
-        arguments = experts, routing_inputs
-        if isinstance(experts, tuple):
-            arguments = as_arguments(*arguments)
-        return super().__call__(*arguments, **kwargs)
+        return super().__call__(*as_arguments(experts, routing_inputs), **kwargs)
 
     def build_for(self, experts_shape: Any, *shapes: Any) -> None:
         """Build the gate of a layer, or check that it was built for as many experts."""
@@ -339,7 +337,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
             )
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
-        """Create the variables for these shapes of experts and routing inputs."""
         check_is_shape("experts_shape", experts_shape)
         check_is_shape("routing_inputs_shape", routing_inputs_shape)
         self.num_experts = check_count(
@@ -373,7 +370,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         examples: Tensor = None,
         valid: Tensor = None,
     ) -> Tensor:
-        """Mix the experts."""
         inputs = RouterInputs(routing_inputs, examples, valid)
         return self.mixture(experts, inputs, training)
 
@@ -385,7 +381,6 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
         return mixture
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the shape and dtype of the mixture, by tracing `call`."""
         return infer_outputs(self, args, kwargs)
 
     def __repr__(self) -> str:
@@ -438,23 +433,17 @@ class Gate(CalledOnce, Configured, keras.Layer, abc.ABC):
 
     def _check_routing(self, routing, per_example):
         """Raise an error for what `compute_weights` must not return."""
-        is_routing = isinstance(routing, Routing)
-        shape = tuple(routing.weights.shape) if is_routing else ()
-        batch = [None] if per_example else []
-        wanted = [*batch, *self.gate_shape, self.num_experts]
-        fits = len(shape) == len(wanted) and all(
-            # Sizes may be unknown, or symbols.
-            not {*map(type, pair)} <= {int} or len({*pair}) == 1
-            for pair in zip(shape, wanted, strict=True)
-        )
-        if not (is_routing and fits):
-            axes = ", ".join(
-                ["batch"] * per_example + [*map(str, wanted[per_example:])]
-            )
+        shape = tuple(routing.weights.shape) if isinstance(routing, Routing) else ()
+        wanted = (*["batch"] * per_example, *self.gate_shape, self.num_experts)
+        # Sizes may be unknown, or symbols.
+        if len(shape) != len(wanted) or any(
+            int is type(size) is type(own) and size != own
+            for size, own in zip(shape, wanted, strict=True)
+        ):
             raise ValueError(
                 f"{type(self).__name__}.compute_weights must return a `Routing` whose "
-                f"weights have the shape ({axes}). Received: "
-                f"{f'weights of shape {shape}' if is_routing else type(routing)}. "
+                f"weights have the shape ({', '.join(map(str, wanted))}). Received: "
+                f"{f'weights of shape {shape}' if shape else type(routing)}. "
                 "Return Routing(weights)."
             )
 

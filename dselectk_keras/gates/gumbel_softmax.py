@@ -87,7 +87,6 @@ class GumbelSoftmaxGate(Gate):
         self.make_generator()
 
     def build_logits(self) -> None:
-        """Create the logits of the softmax and of the probabilities."""
         shape = (*self.gate_shape, self.num_experts)
         initializer = self.kernel_initializer or "random_uniform"
         self._logits = Logits(self, "gate", shape, initializer, self.use_bias)
@@ -95,7 +94,6 @@ class GumbelSoftmaxGate(Gate):
         self._z = Logits(self, "z", shape, z_initializer)
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute the softmax times the draws."""
         z, alpha = (each(inputs.routing_inputs) for each in (self._z, self._logits))
         if training:
             temperature = value_at(self.temperature, step)
@@ -107,7 +105,6 @@ class GumbelSoftmaxGate(Gate):
         return Routing(weights, logits=z, reduction=self.reduction)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
-        """Compute the sparsity term."""
         if self.sparsity_reg is None:
             return {}
         args = self.sparsity_reg, ops.log_sigmoid(routing.logits), step

@@ -26,23 +26,20 @@ class RouterInputs(NamedTuple):
 def complete_inputs(gate: Any, inputs: Any) -> RouterInputs:
     """Check the inputs of a gate, routing inputs or `RouterInputs`, and complete them.
 
-    A gate of one's own may have a named tuple with these fields and others.
-
-    Ids `(batch,)` get an axis of features, and the examples as many axes as the routing
-    inputs have. A static gate has no inputs.
+    A gate of one's own may have a named tuple with more fields. Ids `(batch,)` get an
+    axis of features, and the examples as many axes as the routing inputs have.
     """
     if not hasattr(inputs, "routing_inputs"):
         inputs = RouterInputs(inputs)
     x, examples = inputs.routing_inputs, inputs.examples
     check_built(gate)
     if (gate.routing_dim is None) != (x is None):
-        text = (
-            "static: leave the routing inputs out. Received: routing inputs."
-            if gate.routing_dim is None
-            else "per-example: pass routing inputs, gate(experts, routing_inputs). "
-            "Received: no routing inputs."
+        built, mend = ("per-example", "pass") if x is None else ("static", "leave out")
+        raise ValueError(
+            f"The gate {gate.name!r} was built {built}: {mend} routing inputs, "
+            f"gate(experts{', routing_inputs' * (x is None)}). Received: "
+            f"{'no ' * (x is None)}routing inputs."
         )
-        raise ValueError(f"The gate {gate.name!r} was built {text}")
     if x is None:
         return inputs._replace(valid=None)
     if np.shape(x):  # A Python number may be too large to convert.

@@ -7,9 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
+from dselectk_keras.gates.chosen_experts import check_expert_weights, log_weights
 from dselectk_keras.gates.dropout import drop_logits
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.given_weights import check_expert_weights, log_weights
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.routing import Routing
@@ -23,13 +23,7 @@ class LogitGate(Gate, abc.ABC):
     A subclass computes them in `compute_weights`, from `kept_logits`. It returns the
     logits of all experts too, for the router z-loss.
 
-    Args:
-        kernel_initializer: For the kernel or static logits. `None` is uniform in ±0.05.
-        use_bias: Whether per-example logits have a bias.
-        normalize: Whether to layer-normalize the routing inputs and experts' kernels,
-            as SMEAR's router does.
-        z_reg: The router z-loss: a `RouterZRegularizer`, or its weight.
-        **kwargs: The arguments of `Gate`.
+    The arguments are those of `SoftmaxGate`.
     """
 
     def __init__(
@@ -41,13 +35,6 @@ class LogitGate(Gate, abc.ABC):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if isinstance(kernel_initializer, int):
-            raise ValueError(
-                f"The first argument of `{type(self).__name__}` is "
-                "`kernel_initializer`, not a number of experts. Received: "
-                f"kernel_initializer={kernel_initializer}. To choose several experts, "
-                "use `TopKGate(num_nonzeros)`."
-            )
         self.kernel_initializer = get_from(
             keras.initializers, "kernel_initializer", kernel_initializer
         )
@@ -58,7 +45,6 @@ class LogitGate(Gate, abc.ABC):
         self.z_reg = RouterZRegularizer.get(z_reg, "z_reg")
 
     def build_logits(self) -> None:
-        """Create the logits."""
         self._logits = Logits(
             self,
             "gate",
@@ -79,7 +65,6 @@ class LogitGate(Gate, abc.ABC):
         return drop_logits(logits, rate, self.generator)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
-        """Compute the router z-loss, a mean over the examples."""
         if self.z_reg is None:
             return {}
         # The logarithm of the sum of these exponentials is zero.
@@ -87,6 +72,5 @@ class LogitGate(Gate, abc.ABC):
         return {"z": routing.penalty(self.z_reg, routing.logits, step, padding)}
 
     def assign_logits(self, weights: np.ndarray, slack: float) -> None:
-        """Set the logits to the logarithms of the weights."""
         weights = check_expert_weights(weights, self.num_experts)
         self._logits.assign(log_weights(weights, slack))

@@ -9,9 +9,9 @@ from keras import ops
 
 from dselectk_keras.gates.gate import Gate
 from dselectk_keras.initializers import (
+    DRAW_EACH_NUMBER,
     block_initializer,
     clone_initializer,
-    draws_each_number,
     stacked_initializer,
 )
 from dselectk_keras.utils import Initializer, Shape, Tensor
@@ -60,7 +60,8 @@ class Logits:
         def variable(suffix, shape, seed_offset=0):
             draw = clone_initializer(initializer, seed_offset)
             own_function = getattr(draw, "__self__", None) is gate
-            if gate.num_gates and not (own_function or draws_each_number(draw)):
+            at_once = own_function or isinstance(draw, DRAW_EACH_NUMBER)
+            if gate.num_gates and not at_once:
                 static = gate.routing_dim is None
                 stacked = stacked_initializer(draw)
                 draw = stacked if static else block_initializer(stacked, gate.num_gates)

@@ -54,11 +54,9 @@ class RandomGate(Gate):
         self.make_generator()
 
     def build_logits(self) -> None:
-        """Check the number of experts; there are no logits."""
         check_enough_experts(self)
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute equal weights for the drawn experts."""
         batch = (ops.shape(inputs.routing_inputs)[0],) if self.per_example else ()
         shape = (*batch, *self.gate_shape, self.num_experts)
         if not training:

@@ -54,11 +54,7 @@ def recording(note: Callable[[GateCall], Any]) -> Iterator[None]:
 def record_call(
     gate: Any, routing: Routing, experts: Any, mixture: Tensor, own: Tensor = None
 ) -> None:
-    """Record a call, if somebody records.
-
-    Experts may be a list of `n` tensors `(batch, ...)`, or a tuple of tensors
-    `(batch, some of the experts, ...)`.
-    """
+    """Record a call; experts may be a list, or a tuple of tensors of some each."""
     if _recorder.note is None:
         return
     if isinstance(experts, (list, tuple)):

@@ -10,9 +10,8 @@ import numpy as np
 from keras import ops
 
 from dselectk_keras._keras import all_layers
+from dselectk_keras.gates.chosen_experts import one_expert_each
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.given_weights import one_expert_each
-from dselectk_keras.gates.inputs import complete_inputs
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import clipped, filled, keep_largest, softmax
 from dselectk_keras.regularizers import EntropyRegularizer
@@ -47,15 +46,7 @@ class SelectorGate(Gate, abc.ABC):
     which the selectors begin to narrow and are exactly one expert each. With zeros, as
     at first, they never narrow.
 
-    Args:
-        num_nonzeros: The number of selectors, $k$.
-        entropy_reg: An `EntropyRegularizer`, or its weight as a number or schedule.
-        z_initializer: For the selectors' logits.
-        w_initializer: For the logits of their shares.
-        reduction: `"sum"` or `"mean"` of a per-example gate's penalties over the batch.
-        normalize: Whether to layer-normalize the routing inputs and the kernels of the
-            logits, as SMEAR's router does. The release does not.
-        **kwargs: The arguments of `Gate`.
+    The arguments are those of `DSelectKGate`.
     """
 
     _z: Any
@@ -107,7 +98,6 @@ class SelectorGate(Gate, abc.ABC):
         """Compute the codes of experts, integers."""
 
     def build(self, experts_shape: Any = None, routing_inputs_shape: Any = None):
-        """Create the variables for these shapes of experts and routing inputs."""
         super().build(experts_shape, routing_inputs_shape)
         if self.num_nonzeros > self.num_experts > 1:
             warnings.warn(
@@ -124,14 +114,10 @@ class SelectorGate(Gate, abc.ABC):
             self.choices = add_counter(self, "choices", shape, still_soft)
 
     def max_experts(self, once_decided: bool = False) -> int | None:
-        """One expert for each selector, once they have decided."""
         return self.num_nonzeros if once_decided else None
 
     def width(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the factor of the selectors' width, and whether they have decided.
-
-        These are of a per-example gate.
-        """
+        """Compute the width of per-example selectors, and whether they have decided."""
         begin, end = self.deciding[0], self.deciding[1]
         since = filled(ops.cast(step - end, "float32"), end <= 0, -np.inf)
         length = clipped(ops.cast(end - begin, "float32"), 1.0)
@@ -139,10 +125,7 @@ class SelectorGate(Gate, abc.ABC):
         return factor, since >= 0.0
 
     def decide_between(self, begin: int, end: int) -> None:
-        """Make per-example selectors narrow between two steps, and then decide.
-
-        With 0 and 0, they never do.
-        """
+        """Make per-example selectors narrow between two steps, and decide; 0: never."""
         if self.deciding is None:
             raise ValueError(
                 "Only a per-example gate that is built decides between two steps. "
@@ -161,9 +144,7 @@ class SelectorGate(Gate, abc.ABC):
 
     def largest_mass(self) -> np.ndarray:
         """Compute what part of its weight a static gate has on its k largest."""
-        return self._largest(ops.convert_to_numpy(self.expert_weights()))
-
-    def _largest(self, weights):
+        weights = ops.convert_to_numpy(self.expert_weights())
         return np.sort(weights, axis=-1)[..., -self.num_nonzeros :].sum(axis=-1)
 
     def decide(self, optimizer: Any = None) -> np.ndarray:
@@ -174,7 +155,7 @@ class SelectorGate(Gate, abc.ABC):
         kept. The optimizer is that of `choose`.
         """
         weights = ops.convert_to_numpy(self.expert_weights())
-        kept = self._largest(weights)
+        kept = self.largest_mass()
         if not np.isfinite(weights).all():
             return kept
         shares = softmax(self.shares(None), axis=-2)
@@ -203,7 +184,6 @@ class SelectorGate(Gate, abc.ABC):
         return bool((ops.convert_to_numpy(self.choices) >= 0).all())
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute the weighted sum of the selectors."""
         z, w = (each(inputs.routing_inputs) for each in (self._z, self.shares))
         codes = self._codes(z, step)
         selectors = self.compute_selectors(codes)
@@ -225,7 +205,6 @@ class SelectorGate(Gate, abc.ABC):
         return ops.where(decided, chosen, self.soft_codes(z, step, factor))
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
-        """Compute the entropy term."""
         if self.entropy_reg is None:
             return {}
         uncertain = (
@@ -237,13 +216,12 @@ class SelectorGate(Gate, abc.ABC):
 
     def selector_outputs(self, routing_inputs: Tensor = None) -> Tensor:
         """Compute the weights of each selector, `([batch,] [num_gates,] k, n)`."""
-        z = self._z(complete_inputs(self, routing_inputs).routing_inputs)
-        return self.compute_selectors(self._codes(z, self.step))
+        return self._routing(routing_inputs, training=False).selectors
 
 
 def selector_gates(model: Any) -> list[SelectorGate]:
     """List the gates with selectors of a model."""
-    return [layer for layer in all_layers(model) if isinstance(layer, SelectorGate)]
+    return all_layers(model, SelectorGate)
 
 
 def print_undecided(model: Any) -> None:

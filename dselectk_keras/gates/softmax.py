@@ -35,6 +35,5 @@ class SoftmaxGate(LogitGate):
     """
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute the softmax of the logits."""
         logits, kept = self.kept_logits(inputs, training)
         return Routing(softmax(kept), logits=logits)

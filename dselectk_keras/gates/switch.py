@@ -41,11 +41,9 @@ class SwitchGate(LogitGate):
     """
 
     def max_experts(self, once_decided: bool = False) -> int:
-        """Always one expert."""
         return 1
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute the largest probability, and zeros for the others."""
         logits, kept = self.kept_logits(inputs, training)
         weights = ops.cast(first_largest(kept), "float32") * softmax(kept)
         return Routing(weights, logits=logits)

@@ -7,8 +7,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.gates.chosen_experts import ChosenExperts, require_static
-from dselectk_keras.gates.given_weights import check_expert_weights, log_weights
+from dselectk_keras.gates.chosen_experts import (
+    ChosenExperts,
+    check_expert_weights,
+    log_weights,
+    require_static,
+)
 from dselectk_keras.gates.inputs import check_enough_experts
 from dselectk_keras.gates.logit_gate import LogitGate
 from dselectk_keras.gates.logits import Logits, float32_weight
@@ -133,7 +137,6 @@ class TopKGate(LogitGate):
             self.make_generator()
 
     def build_logits(self) -> None:
-        """Create the logits and the scale of the noise."""
         check_enough_experts(self)
         super().build_logits()
         one_of_many = self.num_nonzeros == 1 < self.num_experts
@@ -158,11 +161,9 @@ class TopKGate(LogitGate):
             self._bias = float32_weight(self, "choice_bias", shape, trainable=False)
 
     def max_experts(self, once_decided: bool = False) -> int | None:
-        """The number of experts to keep; in dense steps there is no limit."""
         return self.num_nonzeros if once_decided or not self.dense_steps else None
 
     def compute_weights(self, inputs, training, step) -> Routing:
-        """Compute the softmax of the kept logits."""
         logits = noisy = self._logits(inputs.routing_inputs)
         load = None
         if self.noise:
@@ -230,7 +231,6 @@ class TopKGate(LogitGate):
         self._bias.assign_add(self.bias_rate * change)
 
     def compute_penalties(self, routing: Routing, step: Tensor) -> dict:
-        """Compute the load term and the router z-loss."""
         penalties = super().compute_penalties(routing, step)
         if self.load_reg is not None:
             load = routing.as_batch(routing.load)

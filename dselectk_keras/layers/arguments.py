@@ -3,6 +3,7 @@
 from typing import Any
 
 from dselectk_keras.experts import ExpertBank, Experts
+from dselectk_keras.gates import Gate
 from dselectk_keras.utils import (
     MAX_EXPERTS,
     check_count,
@@ -24,12 +25,18 @@ def task_names(tasks: Any) -> list[str]:
     if not isinstance(tasks, (list, tuple, str)):
         number = check_count("tasks", tasks, maximum=MAX_EXPERTS)
         return [f"task_{i}" for i in range(number)]
-    names = [getattr(task, "name", task) for task in tasks]
+    given = () if isinstance(tasks, str) else tasks
+    names = [getattr(task, "name", task) for task in given]
     are_names = all(isinstance(name, str) for name in names)
-    is_list = not isinstance(tasks, str)
-    if not names or not (is_list and are_names) or len({*names}) < len(names):
+    if not names or not are_names or len({*names}) < len(names):
         raise ValueError(
             "`tasks` must be a number, or a list of one or more `Task` or unique "
-            f"names. Received: tasks={names if is_list else tasks!r}."
+            f"names. Received: tasks={names or tasks!r}."
         )
     return names
+
+
+def check_gate(gate: Any) -> Gate:
+    """Return the gate of a layer, or raise an error if it is none."""
+    check_type("gate", gate, Gate, "a gate, such as `DSelectKGate(num_nonzeros=2)`")
+    return gate

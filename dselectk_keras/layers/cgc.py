@@ -6,11 +6,10 @@ import keras
 from keras import ops
 
 from dselectk_keras._keras import with_mask
-from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.record import record_call
 from dselectk_keras.initializers import copy_layer
-from dselectk_keras.layers.arguments import task_names
+from dselectk_keras.layers.arguments import check_gate, task_names
 from dselectk_keras.layers.gated_experts import BY_GATE, GatedExperts
 from dselectk_keras.utils import (
     MAX_EXPERTS,
@@ -64,9 +63,7 @@ class CGC(GatedExperts):
         inputs: The input of all experts, `(batch, ...)`. For experts with
             `shared_input=False`, `(batch, tasks + 1, ...)`, with the input of the
             shared experts last.
-        routing_inputs: The inputs of per-example gates; by default, `inputs`.
-        training: Passed on to the experts and the gates.
-        mask: Which positions count (see `MoE`).
+        routing_inputs, training, mask: See `MoE`.
 
     Returns:
         A tensor `(batch, tasks, ...)`, or `(batch, tasks + 1, ...)` if there is a
@@ -103,19 +100,15 @@ class CGC(GatedExperts):
     ):
         self.task_names = task_names(tasks)
         num_tasks = len(self.task_names)
-        if isinstance(gate, Gate):
-            gate = gate.with_num_gates(num_tasks)
+        gate = check_gate(gate).with_num_gates(num_tasks)
         super().__init__(experts, gate, per_example, **kwargs)
-        if shared_gate is not None and (
-            not isinstance(shared_gate, Gate) or shared_gate.num_gates is not None
-        ):
+        if shared_gate is not None and getattr(shared_gate, "num_gates", 0) is not None:
             raise ValueError(
                 "`shared_gate` must be a single gate, such as `SoftmaxGate()`. "
                 f"Received: {shared_gate!r} with num_gates="
                 f"{getattr(shared_gate, 'num_gates', None)}."
             )
-        listed = isinstance(tasks, (list, tuple))
-        self.tasks = self.task_names if listed else len(self.task_names)
+        self.tasks = num_tasks if tasks == num_tasks else self.task_names
         self.num_task_experts = num_task_experts = check_count(
             "num_task_experts", num_task_experts, 0, MAX_EXPERTS
         )
@@ -131,7 +124,6 @@ class CGC(GatedExperts):
         return not self.experts.shared_input
 
     def build(self, inputs_shape: Shape, routing_inputs_shape: Any = None) -> None:
-        """Build the experts and the gates."""
         is_said = self.per_example in (False, BY_GATE)
         if self.stacked_inputs and routing_inputs_shape is None and not is_said:
             raise ValueError(
@@ -143,7 +135,6 @@ class CGC(GatedExperts):
         super().build(inputs_shape, routing_inputs_shape)
 
     def build_parts(self, inputs_shape: Shape, routing_shape: Shape | None) -> None:
-        """Build the experts and the gates, for one axis of all routed positions."""
         for_tasks: Any = routing_shape
         for_shared = routing_shape
         if self.per_example == BY_GATE:
@@ -167,7 +158,6 @@ class CGC(GatedExperts):
     def combine(
         self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
-        """Evaluate all experts once, and mix them for every task."""
         for_tasks, for_shared = self._by_gate(router_inputs)
         n = self.experts.num_experts
         routing = self.gate.route(for_tasks, training)

@@ -13,9 +13,8 @@ from dselectk_keras._keras import (
     with_mask,
 )
 from dselectk_keras.experts import DenseExperts
-from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs, as_arguments
-from dselectk_keras.layers.arguments import as_bank
+from dselectk_keras.layers.arguments import as_bank, check_gate
 from dselectk_keras.layers.padding import Padding, positions
 from dselectk_keras.utils import (
     CalledOnce,
@@ -61,14 +60,13 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         check_choice("per_example", per_example, (True, False, BY_GATE))
         layers = keras.Layer, type(None)
         check_type("routing_network", routing_network, layers, "a Keras layer or model")
-        check_type("gate", gate, Gate, "a gate, such as `DSelectKGate(num_nonzeros=2)`")
         if routing_network is not None and not per_example:
             raise ValueError(
                 "`routing_network` computes the inputs of a per-example gate, and this "
                 f"gate is static. Received: routing_network={routing_network!r}. Set "
                 "per_example=True."
             )
-        if gate.per_example_only and not per_example:
+        if check_gate(gate).per_example_only and not per_example:
             raise ValueError(
                 f"{type(gate).__name__} is per-example: it cannot be static. "
                 "Received: per_example=False. Set per_example=True. If the gate needs "
@@ -81,11 +79,9 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         self.supports_masking = True
 
     def __call__(self, inputs: Any, routing_inputs: Any = None, **kwargs: Any) -> Any:
-        """Evaluate the experts and combine them; see the class."""
         return super().__call__(*as_arguments(inputs, routing_inputs), **kwargs)
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
-        """Build the experts and the gate."""
         check_shape("inputs_shape", inputs_shape)
         shape = None
         if self.per_example:
@@ -169,7 +165,6 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         inputs_mask: Tensor = None,
         routing_inputs_mask: Tensor = None,
     ) -> Any:
-        """Evaluate the experts and combine them, for all positions as one batch."""
         # Keras passes the first mask if there is one tensor, and else the others.
         masks = inputs_mask if mask is None else mask, routing_inputs_mask
         tensors = inputs, routing_inputs
@@ -211,7 +206,6 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         return combined
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the shapes and dtypes of the outputs, by tracing `call`."""
         return infer_outputs(self, args, kwargs)
 
     def compute_output_shape(self, inputs_shape: Any) -> Any:
@@ -313,7 +307,6 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
         return self.gate.expert_weights(router_inputs)
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of `__init__`."""
         config = super().get_config()
         for name, serialized in config.items():
             part = getattr(self, name, None)

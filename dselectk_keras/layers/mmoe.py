@@ -5,8 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from dselectk_keras.gates import Gate
-from dselectk_keras.layers.arguments import task_names
+from dselectk_keras.layers.arguments import check_gate, task_names
 from dselectk_keras.layers.moe import MoE
 from dselectk_keras.ops import unstack
 from dselectk_keras.utils import Tensor, check_flags
@@ -41,10 +40,7 @@ class MMoE(MoE):
         **kwargs: `name`, `dtype` and the other arguments of `keras.Layer`.
 
     Call arguments:
-        inputs: The experts' input $x$.
-        routing_inputs: The inputs of per-example gates, $v$; by default, `inputs`.
-        training: Passed on to the experts and the gates.
-        mask: Which positions count (see `MoE`).
+        inputs, routing_inputs, training, mask: See `MoE`.
 
     Returns:
         A list of tensors `(batch, ...)`, one per task; a dict of them if the tasks
@@ -78,17 +74,16 @@ class MMoE(MoE):
         **kwargs: Any,
     ):
         self.task_names = task_names(tasks)
-        if isinstance(gate, Gate) and gate.num_gates != 1:
-            gate = gate.with_num_gates(len(self.task_names))
+        num_tasks = len(self.task_names)
+        if check_gate(gate).num_gates != 1:
+            gate = gate.with_num_gates(num_tasks)
         options = per_example, routing_network, dispatch, sum_features, side_by_side
         super().__init__(experts, gate, *options, **kwargs)
-        listed = isinstance(tasks, (list, tuple))
-        self.tasks = self.task_names if listed else len(self.task_names)
+        self.tasks = num_tasks if tasks == num_tasks else self.task_names
         check_flags(stacked=stacked)
         self.stacked = stacked
 
     def arrange(self, combined: Tensor) -> Any:
-        """Give each task its mixture."""
         mixtures: Any = combined
         num_tasks, axis = len(self.task_names), self.num_routed_axes
         if self.gate.num_gates < num_tasks:
@@ -96,16 +91,14 @@ class MMoE(MoE):
         if self.stacked:
             return mixtures
         mixtures = unstack(mixtures, axis)
-        if isinstance(self.tasks, (list, tuple)):
-            return dict(zip(self.task_names, mixtures, strict=True))
-        return mixtures
+        if self.tasks == num_tasks:
+            return mixtures
+        return dict(zip(self.task_names, mixtures, strict=True))
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Any:
-        """Pass the mask on with the mixture of each task."""
         mask = super().compute_mask(inputs, previous_mask)
         return mask if self.stacked else [mask] * len(self.task_names)
 
     @property
     def has_gate_axis(self) -> bool:
-        """True if the outputs have an axis for the tasks."""
         return self.stacked

@@ -109,8 +109,7 @@ class MoE(GatedExperts):
         **kwargs: Any,
     ):
         check_flags(sum_features=sum_features, side_by_side=side_by_side)
-        has_shares = isinstance(gate, ChosenGate) and gate.train_shares
-        if side_by_side and has_shares and not gate.built:
+        if side_by_side and getattr(gate, "train_shares", False) and not gate.built:
             gate = gate.unbuilt_copy(train_shares=False, name=gate.name)
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         self.sum_features = sum_features
@@ -149,20 +148,15 @@ class MoE(GatedExperts):
             )
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
-        """Build the experts and the gate, and decide whether to dispatch."""
         super().build(inputs_shape, routing_inputs_shape)
-        if self.dispatch not in ("auto", False) and not self.gate.max_experts(True):
+        most = self.gate.max_experts(once_decided=self._capacity is None)
+        if self.dispatch not in ("auto", False) and not most:
             raise ValueError(
                 "Dispatch needs a gate such as `TopKGate`, which limits the number of "
-                f"experts per example. Received: {type(self.gate).__name__}. Use "
-                "another gate, or dispatch=False; in a gate of your own, define "
-                "`max_experts`."
-            )
-        if self._capacity is not None and not self.gate.max_experts():
-            raise ValueError(
-                "A capacity would drop choices of a gate that is not sparse from the "
-                f"first step. Received: dispatch={self.dispatch} and "
-                f"{type(self.gate).__name__}. Use dispatch=True, which drops none."
+                "experts per example; a capacity, which drops choices, one that does "
+                f"so from the first step. Received: dispatch={self.dispatch} and "
+                f"{type(self.gate).__name__}. Use dispatch=False, or True without a "
+                "capacity; in a gate of your own, define `max_experts`."
             )
         self._num_features = inputs_shape[-1]
         self.decide_dispatch()
@@ -178,7 +172,6 @@ class MoE(GatedExperts):
     def combine(
         self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
-        """Evaluate the experts and mix them (see `GatedExperts`)."""
         outputs = None
         # Inputs: (b, ..., d). Weights: ([b,] [g,] n).
         dispatches = self.dispatches and not is_symbolic(inputs)

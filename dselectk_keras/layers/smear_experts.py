@@ -6,9 +6,9 @@ import keras
 from keras import ops
 
 from dselectk_keras.experts import DenseExperts
-from dselectk_keras.gates import Gate
 from dselectk_keras.gates.inputs import RouterInputs
 from dselectk_keras.gates.record import record_call
+from dselectk_keras.layers.arguments import check_gate
 from dselectk_keras.layers.gated_experts import GatedExperts
 from dselectk_keras.utils import Tensor, check_flags
 
@@ -82,14 +82,14 @@ class SmearExperts(GatedExperts):
         **kwargs: Any,
     ):
         check_flags(per_layer=per_layer)
-        if per_layer and isinstance(gate, Gate):
+        if per_layer:
             num_layers = len(getattr(experts, "units", ()))
             if not num_layers:
                 raise ValueError(
                     "per_layer=True needs `DenseExperts`, whose layers are known. "
                     f"Received: experts={experts!r}."
                 )
-            gate = gate.with_num_gates(num_layers)
+            gate = check_gate(gate).with_num_gates(num_layers)
         super().__init__(experts, gate, per_example, routing_network, **kwargs)
         self.per_layer = per_layer
         if keras.backend.backend() == "tensorflow" and per_example:
@@ -99,14 +99,12 @@ class SmearExperts(GatedExperts):
         self.experts.check_mergeable()
 
     def build(self, inputs_shape: Any, routing_inputs_shape: Any = None) -> None:
-        """Build the experts and the gate, and check that the experts can be merged."""
         super().build(inputs_shape, routing_inputs_shape)
         self.experts.check_mergeable()
 
     def combine(
         self, inputs: Tensor, router_inputs: RouterInputs, training: bool | None
     ) -> Tensor:
-        """Merge the experts' parameters, and apply them (see `GatedExperts`)."""
         routing = self.gate.route(router_inputs, training)
         merged = routing.merge(self.experts, inputs, self.per_layer, training)
         merged = ops.cast(merged, self.compute_dtype)
@@ -114,7 +112,6 @@ class SmearExperts(GatedExperts):
         return merged
 
     def compute_output_spec(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Compute the shape and dtype of the outputs."""
         axes = self.num_routed_axes
         flat = keras.KerasTensor((inputs.shape[0], *inputs.shape[axes:]), inputs.dtype)
         spec = self.experts.compute_output_spec(flat)
@@ -124,5 +121,4 @@ class SmearExperts(GatedExperts):
 
     @property
     def has_gate_axis(self) -> bool:
-        """True if the outputs have an axis for the gates."""
         return super().has_gate_axis and not self.per_layer

@@ -121,31 +121,21 @@ def _as_features(inputs):
         inputs = keras.Input(inputs, name="features")
     if isinstance(inputs, keras.KerasTensor):
         return inputs, [inputs]
-    if not isinstance(inputs, keras.Model):
+    try:
+        # A sequential model has one, and says so by another name.
+        is_sequence = isinstance(inputs, keras.Sequential)
+        known = inputs.inputs[0] if is_sequence else inputs.input
+    except AttributeError as error:
         raise ValueError(
             "`inputs` must be a number of features, a shape, a `keras.Input`, or a "
-            f"`keras.Model` that encodes its inputs. Received: {shown(inputs)}."
-        )
+            "`keras.Model` whose inputs are known: one of `keras.Input` tensors, or a "
+            "`keras.Sequential` that begins with a `keras.Input`. Received: "
+            f"{shown(inputs)}."
+        ) from error
     model_inputs = keras.tree.map_structure(
         lambda tensor: keras.Input(
             batch_shape=tensor.shape, dtype=tensor.dtype, name=tensor.name
         ),
-        _inputs_of(inputs),
+        known,
     )
-    features = inputs(model_inputs)
-    several = isinstance(features, (list, tuple))
-    return model_inputs, [*features] if several else [features]
-
-
-def _inputs_of(model):
-    """The inputs of a model, in their structure."""
-    try:
-        # A sequential model has one, and says so by another name.
-        is_sequence = isinstance(model, keras.Sequential)
-        return model.inputs[0] if is_sequence else model.input
-    except AttributeError as error:
-        raise ValueError(
-            "`inputs` must be a model whose inputs are known: one of `keras.Input` "
-            "tensors, or a `keras.Sequential` that begins with a `keras.Input`. "
-            f"Received: {model!r}."
-        ) from error
+    return model_inputs, keras.tree.flatten(inputs(model_inputs))

@@ -180,10 +180,7 @@ def _check_variation(readers, y, sample_weight):
 
 
 def _check_features(model, x):
-    """Check that features that are not finite do not show in the predictions.
-
-    A model may replace or mask them. So it predicts up to 32 of the examples.
-    """
+    """Check that features that are not finite do not show in up to 32 predictions."""
     keras.tree.map_structure(_check_strings, x)
     x = keras.tree.map_structure(as_numpy, x)
     bad: Any = False
@@ -260,17 +257,13 @@ def check_shapes(tasks: Sequence[Task], y: Any, sample_weight: Any = None) -> No
 
 def _check_shape(tasks, values, what, mend):
     """Check an array with a column per task, or a dict of arrays by task name."""
-    names = [task.name for task in tasks]
-    if isinstance(values, dict):
-        received = (
-            f"unknown {sorted({*values} - {*names})}, "
-            f"missing {sorted({*names} - {*values})}"
-        )
-        fits = {*values} == {*names}
+    names, by_name = [task.name for task in tasks], isinstance(values, dict)
+    if by_name:
+        unknown, missing = sorted({*values} - {*names}), sorted({*names} - {*values})
+        received, fits = f"unknown {unknown}, missing {missing}", not unknown + missing
     else:
         received = shape = () if values is None else _shape(values)
-        one_column = len(names) == 1 and len(shape) == 1
-        fits = one_column or shape[1:] == (len(names),)
+        fits = shape[1:] == (len(names),) or (len(names), len(shape)) == (1, 1)
     if not fits:
         expected = ", ".join(names[:8]) + ", ..." * (len(names) > 8)
         raise ValueError(
@@ -279,9 +272,9 @@ def _check_shape(tasks, values, what, mend):
             f"{mend}"
         )
     for task in tasks:
-        shape = _shape(values[task.name] if isinstance(values, dict) else values)
+        shape = _shape(values[task.name] if by_name else values)
         # In one array, each task has a column; a column by name may have no width.
-        width = shape[1:] or (1,) if isinstance(values, dict) else (1,)
+        width = shape[1:] or (1,) if by_name else (1,)
         widths = task.label_widths if what == "labels" else {1}
         if len(width) != 1 or width[0] not in widths:
             expected = [f"(batch, {width})" for width in sorted(widths)]

@@ -11,10 +11,8 @@ from keras import ops
 
 from dselectk_keras._keras import all_layers
 from dselectk_keras.models.task import Task
-from dselectk_keras.utils import shown
+from dselectk_keras.utils import shown, unmasked
 
-# Rows and columns that are copied together: they stay in the cache.
-ROWS, COLUMNS = 1024, 16
 # Objects that NumPy would make numbers of.
 NO_NUMBERS = str, bytes, np.datetime64, np.timedelta64
 LISTS = list, tuple, np.ndarray
@@ -33,7 +31,7 @@ def as_inputs(model: Any, x: Any) -> Any:
     is_table = hasattr(x, "iloc")
     encoder = table_reader(model) if is_table or isinstance(x, dict) else None
     if encoder is not None:
-        return x if is_read(encoder, x) else encoder.read_table(x)
+        return encoder.read_table(x)
     wanted = getattr(model, "input", None)
     if isinstance(x, (dict, np.ma.MaskedArray)):
         return keras.tree.map_structure(unmasked, x)
@@ -46,10 +44,7 @@ def as_inputs(model: Any, x: Any) -> Any:
         )
     found = {}
     for name, tensor in wanted.items():
-        dtype, axes = (
-            str(getattr(tensor, "dtype", "")),
-            tuple(getattr(tensor, "shape", ())[1:]),
-        )
+        dtype, axes = getattr(tensor, "dtype", ""), getattr(tensor, "shape", ())[1:]
         if dtype == "string" and axes not in {(), (1,), (None,)}:
             found[name] = _lists(name, x[name], tensor.shape[1])
         else:
@@ -61,35 +56,6 @@ def table_reader(model: Any) -> Any:
     """Find the layer of a model that reads a table, or `None`."""
     layers = all_layers(model) if isinstance(model, keras.Model) else ()
     return next((each for each in layers if hasattr(each, "read_table")), None)
-
-
-class ReadColumn(np.ndarray):
-    """A column that the encoder of a table has read, such as ids in place of strings.
-
-    Raw columns of ids, or of numbers, may have the dtype of the input, too.
-    """
-
-    def __array_function__(self, *args: Any) -> Any:
-        """Call a function of NumPy: columns that are joined stay such columns."""
-        found = super().__array_function__(*args)
-        return found.view(ReadColumn) if type(found) is np.ndarray else found
-
-
-def is_read(encoder: Any, columns: Any) -> bool:
-    """Check whether columns by name are what the encoder of a table has read.
-
-    Of tensors, only the dtypes say it.
-    """
-
-    def fits(column, dtype):
-        if isinstance(column, np.ndarray):
-            return isinstance(column, ReadColumn)
-        return dtype in str(getattr(column, "dtype", ""))
-
-    dtypes = encoder.input_dtypes
-    return isinstance(columns, dict) and all(
-        fits(columns.get(name), dtypes[name]) for name in dtypes
-    )
 
 
 def _lists(name, column, length):
@@ -255,20 +221,15 @@ def _numbers(values, what):
 def with_joined_labels(tasks: Sequence[Task], data: Any) -> Any:
     """Join the labels by name of batches, as `as_labels` does, before each step.
 
-    The data are a `tf.data.Dataset`, a `PyDataset` or a generator; others, and labels
-    of several columns, stay as they are. With 1,000 tasks, a step of labels by name
-    takes JAX eight times as long to compile.
+    With 1,000 tasks, a step of labels by name takes JAX eight times as long to compile.
     """
     names = [task.name for task in tasks]
-    if isinstance(data, types.GeneratorType):
-        return (join_batch(names, batch) for batch in data)
-    if isinstance(data, keras.utils.PyDataset):
-        return ConvertedBatches(functools.partial(join_batch, names), data)
-    spec = getattr(data, "element_spec", ())
-    if not hasattr(data, "map") or not isinstance(spec, tuple) or len(spec) < 2:
-        return data
-    fits = [_is_column_by_name(names, each) for each in spec[1:]]
-    if not fits[0]:
+    if not (hasattr(data, "element_spec") and hasattr(data, "map")):
+        return converted(data, functools.partial(join_batch, names))
+    spec = data.element_spec
+    spec = spec[1:] if isinstance(spec, tuple) else ()
+    fits = [_is_column_by_name(names, each) for each in spec]
+    if not any(fits[:1]):
         return data
     import tensorflow as tf
 
@@ -299,6 +260,7 @@ def _is_column_by_name(names, spec):
 
 def join_batch(names: Sequence[str], batch: Any) -> Any:
     """Join the labels, and the sample weights, of a batch of NumPy arrays."""
+    batch = keras.tree.map_structure(unmasked, batch)
     if not isinstance(batch, tuple) or len(batch) < 2:
         return batch
     x, *columns = batch
@@ -307,10 +269,17 @@ def join_batch(names: Sequence[str], batch: Any) -> Any:
 
 
 def _joined_arrays(names, values):
-    is_dict = isinstance(values, dict)
-    if is_dict and all(isinstance(each, np.ndarray) for each in values.values()):
-        return _joined(names, values, exact=False)
-    return values
+    if {*map(type, keras.tree.flatten(values))} != {np.ndarray}:
+        return values
+    return _joined(names, values, exact=False)
+
+
+def converted(data: Any, convert: Callable) -> Any:
+    """Convert the batches of a `PyDataset` or a generator; return other data as is."""
+    if isinstance(data, keras.utils.PyDataset):
+        return ConvertedBatches(convert, data)
+    is_generator = isinstance(data, types.GeneratorType)
+    return (convert(batch) for batch in data) if is_generator else data
 
 
 class ConvertedBatches(keras.utils.PyDataset):
@@ -321,28 +290,23 @@ class ConvertedBatches(keras.utils.PyDataset):
         self.convert, self.data = convert, data
 
     def __getitem__(self, index: int) -> Any:
-        """A batch."""
         return self.convert(self.data[index])
 
     @property
     def num_batches(self) -> int | None:
-        """The number of batches."""
         return self.data.num_batches
 
     def on_epoch_begin(self) -> None:
-        """Tell the data set."""
         self.data.on_epoch_begin()
 
     def on_epoch_end(self) -> None:
-        """Tell the data set."""
         self.data.on_epoch_end()
 
 
 def _joined(names, values, always=False, exact=True):
     """One float32 array of columns by name, or `values` if there is none that equals.
 
-    Tables, which have no width of their own, are `always` joined. Integers that are not
-    `exact` in it stay by name.
+    Tables are `always` joined. Integers that are not `exact` in it stay by name.
     """
     if not isinstance(values, dict) or {*values} != {*names}:
         return values
@@ -353,17 +317,8 @@ def _joined(names, values, always=False, exact=True):
         each.shape in fits and (not exact or _is_exact(each)) for each in columns
     ):
         return values
-    joined = np.empty((rows, len(columns)), "float32")
-    block = np.empty((ROWS, COLUMNS), "float32")
-    # Columns one by one would write each line of the memory as often as it has numbers.
-    for begin in range(0, rows, ROWS):
-        for first in range(0, len(columns), COLUMNS):
-            part = joined[begin : begin + ROWS, first : first + COLUMNS]
-            own = block[: len(part), : part.shape[1]]
-            for i, column in enumerate(columns[first : first + COLUMNS]):
-                own[:, i] = column[begin : begin + ROWS].reshape(-1)
-            part[:] = own
-    return joined
+    rows = np.array([column.reshape(-1) for column in columns], "float32")
+    return np.ascontiguousarray(rows.T)
 
 
 def _is_exact(array):
@@ -382,15 +337,6 @@ def as_numpy(values: Any) -> Any:
         return values.tocsr()
     is_tensor = ops.is_tensor(values)
     return ops.convert_to_numpy(values) if is_tensor else np.asarray(values)
-
-
-def unmasked(values: Any) -> Any:
-    """Put NaN where an array of NumPy is masked; return other values as they are."""
-    if not isinstance(values, np.ma.MaskedArray):
-        return values
-    dtype = values.dtype if values.dtype.kind == "f" else "float64"
-    masked: Any = values.astype(dtype)
-    return masked.filled(np.nan)
 
 
 def as_dense(values: Any) -> Any:

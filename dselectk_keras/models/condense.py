@@ -155,10 +155,9 @@ def condensed(model: Any, tolerance: float, partly: bool = False) -> Any:
 def _mixtures(model, partly):
     """List the layers whose experts can be removed, and the `_sources` of gates."""
     found = mixtures_and_gates(model, MoE, Gate, needed=not partly)
-    layers = [layer for layer in found if isinstance(layer, MoE)]
-    if partly:
-        found = [x for x in found if x not in layers or _chooses(x.gate)]
-        layers = [layer for layer in layers if layer in found]
+    gates = _sources(model, [x for x in found if isinstance(x, Gate)])
+    layers = [x for x in found if isinstance(x, MoE)]
+    layers = [x for x in layers if _chooses(x.gate)] if partly else layers
     for layer in layers:
         if not layer.experts.shared_input:
             raise ValueError(
@@ -166,7 +165,6 @@ def _mixtures(model, partly):
                 f"{layer.name!r}, whose experts have shared_input=False, so that its "
                 "input has an entry for each of them."
             )
-    gates = _sources(model, [each for each in found if each not in layers])
     if layers or gates or partly:
         return layers, gates
     for gate in found:

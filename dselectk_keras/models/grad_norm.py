@@ -61,7 +61,6 @@ class GradNorm(Configured, keras.Layer):
         self.alpha = check_number("alpha", alpha, minimum=0)
 
     def build(self, shape: Any) -> None:
-        """Create the logits of the weights, and the first and last losses."""
         if len(shape) < 2:
             raise ValueError(
                 "`GradNorm` must be called on the mixtures of the tasks, `(batch, "
@@ -75,7 +74,6 @@ class GradNorm(Configured, keras.Layer):
         )
 
     def call(self, mixtures: Tensor, training: bool | None = None) -> Tensor:
-        """Return the mixtures, whose gradients become that of the logits."""
         first, last = map(ops.convert_to_tensor, (self.first, self.last))
         rates = ops.where(first > 0, last / ops.maximum(first, TINY), 1.0)
         rates = ops.maximum(rates, TINY)

@@ -8,12 +8,7 @@ from dselectk_keras.utils import Tensor
 
 
 class Grouped(NamedTuple):
-    """The outputs of a model for a batch, in few arrays.
-
-    Args:
-        groups: For each group of similar tasks, one tensor `(batch, tasks, outputs)`.
-        others: The outputs of no task, by name.
-    """
+    """The outputs for a batch: a tensor per group of tasks, and others by name."""
 
     groups: list[Tensor]
     others: dict[str, Any]

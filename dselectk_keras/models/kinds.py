@@ -4,11 +4,7 @@ from typing import Any
 
 
 class Kind:
-    """Numbers; other kinds say what differs. For a kind of your own, add it to `KINDS`.
-
-    Args:
-        num_outputs: Width of the output.
-    """
+    """Numbers; other kinds say what differs. A kind of your own goes into `KINDS`."""
 
     activation: Any = None
     loss = "mean_squared_error"
@@ -45,7 +41,6 @@ class Binary(Kind):
     factor = 1.0
 
     def limits(self, width: int) -> tuple[int, int]:
-        """The limits of probabilities."""
         return 0, 1
 
 
@@ -72,11 +67,9 @@ class Classes(Kind):
         return {1} if "sparse" in name else {self.num_outputs}
 
     def are_classes(self, width: int) -> bool:
-        """True for labels of width 1."""
         return width == 1
 
     def limits(self, width: int) -> tuple[int, int]:
-        """The limits of class indices, or of probabilities."""
         return 0, self.num_outputs - 1 if width == 1 else 1
 
 

@@ -32,12 +32,7 @@ class ReadLabels(NamedTuple):
 
 
 class LabelReader:
-    """Reads the labels of tasks that differ only in the name and the weight.
-
-    Args:
-        tasks: The tasks.
-        indices: Their indices among all tasks of the model.
-    """
+    """Reads the labels of tasks that differ only in the name and the weight."""
 
     def __init__(self, tasks: Sequence[Task], indices: Any):
         self.tasks = tuple(tasks)
@@ -54,13 +49,7 @@ class LabelReader:
         return LabelReader([self.tasks[i] for i in places], self.indices[places])
 
     def read(self, y: Any, predictions: Any, sample_weight: Any = None) -> ReadLabels:
-        """Read a batch.
-
-        Args:
-            y: The labels of all tasks of the model, a dict by name or one array.
-            predictions: The predictions of these tasks, from `predictions`.
-            sample_weight: Sample weights, a dict by name or one array.
-        """
+        """Read a batch of all tasks; `predictions` are those of these tasks alone."""
         labels, weights, _, possible = self.labeled(y, sample_weight)
         present = usable = weights != 0
         if possible is not None:
@@ -99,10 +88,7 @@ class LabelReader:
         return ops.sum(read.weights * rows, axis=0)
 
     def stack(self, values: Any, xp: Any = ops) -> Any:
-        """Stack labels or sample weights of these tasks: `(batch, tasks, width)`.
-
-        The axis of the tasks is 1 if one array of sample weights is for all.
-        """
+        """Stack labels or sample weights: `(batch, tasks, width)`, or 1 for all."""
         as_array = np.asarray if xp is np else ops.convert_to_tensor
 
         def with_column(values):
@@ -166,10 +152,7 @@ class LabelReader:
         return self.rules.are_classes(labels.shape[-1])
 
     def predictions(self, outputs: Any) -> Any:
-        """Stack the predictions of these tasks: `(batch, tasks, outputs)`.
-
-        The outputs are those of a model: a dict by name, or one tensor for all tasks.
-        """
+        """Stack the predictions of these tasks: `(batch, tasks, outputs)`."""
         if isinstance(outputs, dict):
             return ops.stack([outputs[task.name] for task in self.tasks], axis=1)
         columns = self._columns(outputs, ops)

@@ -33,6 +33,7 @@ from dselectk_keras.utils import check_keywords
 # Arguments of `compile` that need a loss.
 WITH_LOSS = ("loss_weights", "metrics", "weighted_metrics")
 DATA = ("x", "y", "sample_weight")
+FEW_TASKS = 3  # Whose metrics `fit` prints.
 ON_TENSORFLOW = keras.backend.backend() == "tensorflow"
 
 
@@ -65,7 +66,9 @@ class MultitaskModel(keras.Model):
     `train_on_batch`, only the first two, and `get_metrics_result` has the others. All
     but `loss` are means over the labels, with the weights $\omega_t$. As in Keras,
     `loss` is the mean over the batches: monitor `val_task_loss` where labels are
-    missing. Under `tf.distribute`, means are over the labels of all replicas.
+    missing. Under `tf.distribute`, means are over the labels of all replicas. Of more
+    than three tasks, `fit` prints the sums alone, unless its `callbacks` have a
+    `keras.callbacks.ProgbarLogger`.
 
     `compile` needs only an optimizer. A loss and metrics that are given to `compile`
     replace those of all tasks. `keras.models.clone_model` loses the tasks: use
@@ -140,6 +143,11 @@ class MultitaskModel(keras.Model):
             given["validation_data"] = self.prepare(*held_out)[: len(held_out)]
         elif held_out is not None:
             given["validation_data"] = as_stream(self, held_out)
+        callbacks = keras.tree.flatten(given.get("callbacks") or [])
+        bars = (keras.callbacks.ProgbarLogger, keras.callbacks.CallbackList)
+        has_bar = any(isinstance(each, bars) for each in callbacks)
+        if len(self.tasks) > FEW_TASKS and given.get("verbose") != 0 and not has_bar:
+            given["callbacks"] = [*callbacks, SumsAlone()]
         # For callbacks that take a sample. Keras would track the arrays in a dict.
         names = {*DATA, "class_weight"}
         if given.get("validation_data") is None:
@@ -384,6 +392,20 @@ class MultitaskModel(keras.Model):
             "label_average": self.task_losses.label_average,
             "task_weighting": keras.saving.serialize_keras_object(weighting),
         }
+
+
+class SumsAlone(keras.callbacks.ProgbarLogger):
+    """Prints no metrics of single tasks; the history has them."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Print an epoch."""
+        own = tuple(f"{task.name}_" for task in self.model.tasks)
+        shown = {}
+        for name, value in logs.items():
+            plain = name.removeprefix("val_")
+            if plain in ("loss", "task_loss") or not plain.startswith(own):
+                shown[name] = value
+        super().on_epoch_end(epoch, shown)
 
 
 def _arguments(method, *args, **kwargs):

@@ -5,7 +5,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from dselectk_keras._keras import (
     call_again,
@@ -17,11 +16,11 @@ from dselectk_keras._keras import (
 )
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.chosen import warn_if_random
-from dselectk_keras.layers import CGC, MMoE, MoE
+from dselectk_keras.layers import MMoE, MoE
 from dselectk_keras.layers.gated_experts import BY_GATE
 from dselectk_keras.models.condense import condensed
 from dselectk_keras.models.multitask_model import MultitaskModel
-from dselectk_keras.models.rebuild import rebuild
+from dselectk_keras.models.rebuild import narrowed_gate, rebuild
 from dselectk_keras.models.task import group_tasks
 from dselectk_keras.models.towers import Predict, Take, flatten
 from dselectk_keras.utils import argument_names
@@ -58,7 +57,7 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> Any:
         Hazimeh et al., "DSelect-k" (NeurIPS 2021), Section 2.
     """
     tasks = {task.name: task for task in getattr(model, "tasks", ())}
-    outputs = getattr(model, "output", None) if _is_built(model) else None
+    outputs = model.output if has_graph(model) else None
     if not tasks and not isinstance(outputs, dict):
         raise ValueError(
             "A built functional model is needed that has tasks, or a dict of outputs "
@@ -87,10 +86,6 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> Any:
             name=label,
         )
     return condensed(small, tolerance, partly=True)
-
-
-def _is_built(model):
-    return isinstance(model, keras.Model) and has_graph(model) and model.built
 
 
 def _output(model, name):
@@ -130,18 +125,16 @@ def _output(model, name):
 
 
 def _rows_that_are_read(model, output, replaced):
-    """Compute tensors anew that are rows of the output of a gate or of a `MoE`.
-
-    Adds them to those that are `replaced`, by their `id`; other rows are not computed.
-    """
+    """Add rows of gates or `MoE` to those `replaced`; others are not computed."""
     calls = calls_for(model, output, replaced)
     for call in calls:
         layer, (mixtures, *others) = call.operation, call.outputs
         axis = getattr(layer, "num_routed_axes", 1)
-        gate = layer if isinstance(layer, Gate) else getattr(layer, "gate", None)
-        is_mixture = isinstance(layer, (Gate, MoE)) and not isinstance(layer, CGC)
+        if not isinstance(layer, (Gate, MoE)):
+            continue
+        gate = getattr(layer, "gate", layer)
         again = sum(each.operation is layer for each in calls_in(model)) > 1
-        if not is_mixture or others or again or (gate.num_gates or 1) == 1:
+        if others or again or (gate.num_gates or 1) == 1:
             continue
         readers = [x for x in calls if any(t is mixtures for t in x.input_tensors)]
         keys = [_key(reader, axis) for reader in readers]
@@ -150,12 +143,8 @@ def _rows_that_are_read(model, output, replaced):
         rows = sorted({key[axis] % gate.num_gates for key in keys})
         new = _with_rows(gate, rows)
         if layer is not gate:
-            tasks = (
-                [layer.task_names[row] for row in rows]
-                if isinstance(layer, MMoE)
-                else None
-            )
-            new = _with_gate(layer, new, tasks)
+            names = getattr(layer, "task_names", None)
+            new = _with_gate(layer, new, names and [names[row] for row in rows])
         mixed = _call_rows(model, call, new, rows, replaced)
         for reader, key in zip(readers, keys, strict=True):
             row = rows.index(key[axis] % gate.num_gates)
@@ -171,7 +160,7 @@ def _key(call, axis):
         return None
     _, key = call.arguments.args
     key = tuple(key) if isinstance(key, (tuple, list)) else ()
-    is_row = len(key) > axis and isinstance(key[axis], int)
+    is_row = len(key) > axis and type(key[axis]) is int
     return key if is_row and all(x == slice(None) for x in key[:axis]) else None
 
 
@@ -181,10 +170,9 @@ def _call_rows(model, call, layer, rows, known=None):
     args, kwargs = call.arguments.args, call.arguments.kwargs
     routing = args[1] if len(args) > 1 else kwargs.get("routing_inputs")
     old = call.operation
-    by_gate = getattr(old, "per_example", False) == BY_GATE
-    if isinstance(old, Gate):
-        by_gate = routing is not None and len(routing.shape) == 3
-    if by_gate:
+    if old.per_example == BY_GATE or (
+        isinstance(old, Gate) and routing is not None and len(routing.shape) == 3
+    ):
         new = recomputed(model, routing, known)
         known[id(routing)] = Take(rows, axis=getattr(old, "num_routed_axes", 1))(new)
     for tensor in call.input_tensors:
@@ -213,7 +201,7 @@ def _parts(model):
             names = [None]
         elif isinstance(layer, MMoE) and not layer.stacked:
             names = layer.task_names
-            if not isinstance(layer.tasks, int):
+            if layer.tasks != len(names):
                 names = names_of_outputs(names)
         for tensor, name in zip(call.outputs, names or (), strict=False):
             parts[id(tensor)] = layer, name
@@ -289,18 +277,11 @@ def _with_rows(gate, rows):
     changes: dict[str, Any] = {"num_gates": len(rows)}
     if getattr(gate, "initial_choices", None) is not None:
         changes["initial_choices"] = "random"
-    new = gate.unbuilt_copy(**changes)
-    new.name = gate.name
-    routing_shape = None if gate.routing_dim is None else (None, gate.routing_dim)
-    new.build((None, gate.num_experts), routing_shape)
-    for variable, old in zip(new.variables, gate.variables, strict=True):
-        value, shape = ops.convert_to_numpy(old), tuple(variable.shape)
-        different = np.flatnonzero(np.not_equal(value.shape, shape))
-        if len(different):
-            axis = int(different[0])
-            size = gate.num_gates, shape[axis] // len(rows)
-            value = value.reshape(*shape[:axis], *size, *shape[axis + 1 :])
-            value = value.take(rows, axis=axis).reshape(shape)
-        variable.assign(value)
-    new.trainable = gate.trainable
-    return new
+
+    def take(value, shape):
+        axis = int(np.flatnonzero(np.not_equal(value.shape, shape))[0])
+        size = gate.num_gates, shape[axis] // len(rows)
+        value = value.reshape(*shape[:axis], *size, *shape[axis + 1 :])
+        return value.take(rows, axis=axis).reshape(shape)
+
+    return narrowed_gate(gate, gate.num_experts, take, **changes)

@@ -15,10 +15,11 @@ from dselectk_keras.models.columns import as_inputs
 from dselectk_keras.models.rebuild import (
     copies_of_layers,
     mixtures_and_gates,
+    narrowed_gate,
     rebuild,
     sliced_bank,
 )
-from dselectk_keras.utils import check_count
+from dselectk_keras.utils import check_count, check_type
 
 BATCH_SIZE = 1024
 
@@ -28,8 +29,11 @@ def pruned_by_data(model: Any, data: Any, num_experts: Any) -> Any:
     check_count("experts", num_experts)
     layers = mixtures_and_gates(model, (MoE, CGC))
     layers = [layer for layer in layers if layer.per_example]
+    mixtures = [layer for layer in layers if isinstance(layer, MoE)]
     _check(layers, num_experts)
-    measured, copy = _measure(model, layers, data), rebuild(model)
+    with _without_dispatch(mixtures):
+        measured = _measure(model, layers, data)
+    copy = rebuild(model)
     copies = copies_of_layers(model, copy)
     for layer in layers:
         totals, counts, sums = measured[layer]
@@ -50,7 +54,7 @@ def pruned_by_data(model: Any, data: Any, num_experts: Any) -> Any:
             parts |= {"task_experts": own, "num_task_experts": number}
         new = copies[id(layer)]
         replace_parts(copy, new, parts)
-        if isinstance(new, MoE):
+        if layer in mixtures:
             new.decide_dispatch()
     return copy
 
@@ -64,14 +68,9 @@ def _check(layers, num_experts):
         )
     for layer in layers:
         gates, n = [gate for gate, _ in _gates(layer)], layer.experts.num_experts
+        wanted = "a gate with a logit per expert, to which `distill` changes others"
         for gate in gates:
-            if not isinstance(gate, LogitGate):
-                raise ValueError(
-                    "Experts can be removed by data from gates with a logit for each, "
-                    "such as `TopKGate`, `SwitchGate` and `SoftmaxGate`. Received: "
-                    f"{type(gate).__name__} in the layer {layer.name!r}. `distill` "
-                    "the model to such a gate first."
-                )
+            check_type("gate", gate, LogitGate, wanted)
         # Each gate has as many experts as it may choose.
         k = max(gate.max_experts() or 1 for gate in gates)
         least = min(m for m in range(1, k + 1) if m + min(m, _num_own(layer)) >= k)
@@ -114,10 +113,7 @@ def _kept(layer, saliency, num_experts):
 
 
 def _measure(model, layers, data):
-    """Compute the saliency and the weight, summed over choices, and their number.
-
-    They are arrays `(3, n)` by layer.
-    """
+    """Sum the saliency, number and weight of choices: arrays `(3, n)` by layer."""
     data = as_inputs(model, data)
     length = len(keras.tree.flatten(data)[0])
     if not length:
@@ -148,28 +144,26 @@ def _measure(model, layers, data):
         for total, values in zip(found[layer], added, strict=True):
             np.add.at(total, ids, values.sum(axis=0))
 
-    with _without_dispatch(layers):
-        for start in range(0, length, BATCH_SIZE):
-            rows = slice(start, start + BATCH_SIZE)
-            batch = keras.tree.map_structure(
-                lambda x, rows=rows: ops.convert_to_tensor(x[rows]), data
+    for start in range(0, length, BATCH_SIZE):
+        rows = slice(start, start + BATCH_SIZE)
+        batch = keras.tree.map_structure(
+            lambda x, rows=rows: ops.convert_to_tensor(x[rows]), data
+        )
+        # Counters of layers and gates stay as they are.
+        with keras.StatelessScope(), recording(note):
+            model(batch, training=False)
+        for row, name in wrong:
+            raise ValueError(
+                "`data` must give finite weights and outputs of all experts. "
+                f"Received: NaN or infinity in the layer {name!r}, first for row "
+                f"{row}. Replace such features, or leave these rows out."
             )
-            # Counters of layers and gates stay as they are.
-            with keras.StatelessScope(), recording(note):
-                model(batch, training=False)
-            for row, name in wrong:
-                raise ValueError(
-                    "`data` must give finite weights and outputs of all experts. "
-                    f"Received: NaN or infinity in the layer {name!r}, first for row "
-                    f"{row}. Replace such features, or leave these rows out."
-                )
     return found
 
 
 @contextlib.contextmanager
 def _without_dispatch(layers):
     """Evaluate all experts on all examples."""
-    layers = [layer for layer in layers if isinstance(layer, MoE)]
     before = [layer.dispatches for layer in layers]
     try:
         for layer in layers:
@@ -187,14 +181,10 @@ def _numbers(tensor):
 def _narrowed(gate, ids, kept):
     """Copy a gate with the logits of some of its experts alone."""
     places = np.nonzero(np.isin(ids, kept))[1].reshape(len(ids), -1)
-    new = gate.unbuilt_copy()
-    new.name = gate.name
-    new.build((None, places.shape[1]), (None, gate.routing_dim))
-    for variable, old in zip(new.variables, gate.variables, strict=True):
-        value, shape = ops.convert_to_numpy(old), tuple(variable.shape)
-        if value.shape != shape:  # It has an entry for each expert of each gate.
-            value = value.reshape(-1, *ids.shape)
-            value = value[:, np.arange(len(ids))[:, None], places].reshape(shape)
-        variable.assign(value)
-    new.trainable = gate.trainable
-    return new
+
+    def take(value, shape):
+        # It has an entry for each expert of each gate.
+        value = value.reshape(-1, *ids.shape)
+        return value[:, np.arange(len(ids))[:, None], places].reshape(shape)
+
+    return narrowed_gate(gate, places.shape[1], take)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+from keras import ops
 
 from dselectk_keras._keras import (
     all_layers,
@@ -14,13 +15,12 @@ from dselectk_keras._keras import (
     has_graph,
     settings,
 )
-from dselectk_keras.gates import Gate
 from dselectk_keras.layers.gated_experts import GatedExperts
 
 
 def layers_to_replace(model: Any) -> list:
     """List the layers with experts and gates of a functional model."""
-    if not (isinstance(model, keras.Model) and has_graph(model) and model.built):
+    if not has_graph(model):
         raise ValueError(
             "A built functional or sequential model is needed. Received: "
             f"{model!r}, a {type(model).__name__}. Build it, or make it functional: "
@@ -42,7 +42,7 @@ def mixtures_and_gates(
             "A built model is needed. Received: "
             f"{model!r}, a {type(model).__name__}. Call it on a batch of inputs."
         )
-    found = [each for each in all_layers(model) if isinstance(each, kinds)]
+    found = all_layers(model, kinds)
     if has_graph(model):
         found += [each for each in model.layers if isinstance(each, gates)]
     return _checked(model, found) if found or needed else []
@@ -58,20 +58,17 @@ def _checked(model, layers):
             f"Received layers: {', '.join(found)}."
         )
     for one, other in itertools.combinations(layers, 2):
-        for part in ("experts", "gate", "routing_network"):
-            if _part(one, part) is _part(other, part) is not None:
+        # A gate of its own is its own part.
+        defaults = {"experts": None, "gate": one, "routing_network": None}
+        for part, default in defaults.items():
+            own = getattr(one, part, default)
+            if own is not None and own in (other, getattr(other, part, None)):
                 raise ValueError(
                     "Layers that share a part cannot be replaced: each would get its "
                     f"own. Received: {part!r} shared by {one.name}, {other.name}. "
                     f"Build the layers with separate {part!r}."
                 )
     return layers
-
-
-def _part(layer, name):
-    """A part of a layer; a gate of its own is its own part."""
-    is_gate = name == "gate" and isinstance(layer, Gate)
-    return layer if is_gate else getattr(layer, name, None)
 
 
 def rebuild(
@@ -154,6 +151,20 @@ def sliced_bank(bank: Any, experts: Sequence[int]) -> Any:
     part = bank.sliced(experts)
     part.name = bank.name
     return part
+
+
+def narrowed_gate(gate: Any, num_experts: int, take: Callable, **changes: Any) -> Any:
+    """A gate of some experts or rows of a gate, with its name.
+
+    `take` is a function of a variable of another shape, and of the new shape.
+    """
+    new = gate.unbuilt_copy(name=gate.name, **changes)
+    new.build((None, num_experts), gate.routing_dim and (None, gate.routing_dim))
+    for variable, old in zip(new.variables, gate.variables, strict=True):
+        value, shape = ops.convert_to_numpy(old), tuple(variable.shape)
+        variable.assign(value if value.shape == shape else take(value, shape))
+    new.trainable = gate.trainable
+    return new
 
 
 def copies_of_layers(model: Any, copy: Any) -> dict:

@@ -25,7 +25,6 @@ class Take(keras.Operation):
         self.indices, self.axis = indices, axis
 
     def call(self, x):
-        """Take the slices of a tensor."""
         first, last, steps = self.indices[0], self.indices[-1], np.diff(self.indices)
         if (steps > 0).all() and (steps == steps[:1]).all():
             # Without indices, which torch would copy to the device.
@@ -39,11 +38,8 @@ class Take(keras.Operation):
 class Predict(keras.Layer):
     """Compute the predictions of tasks from the outputs of their towers, in float32.
 
-    Args:
-        activation: The activation of the predictions.
-        reduce: Whether to first sum the features of each task into one output.
-        names: The names of the tasks on axis 1, to split the predictions by task.
-        **kwargs: The arguments of `keras.Layer`.
+    With `reduce`, the features of each task are summed first. With `names`, those of
+    the tasks on axis 1, the predictions are a dict.
     """
 
     def __init__(
@@ -59,7 +55,6 @@ class Predict(keras.Layer):
         self.names = names
 
     def call(self, inputs: Tensor):
-        """Map `(batch, tasks, features)` to `(batch, tasks, outputs)`, or to a dict."""
         x = ops.sum(inputs, axis=-1, keepdims=True) if self.reduce else inputs
         x = self.activation(x)
         if self.names is None:
@@ -72,11 +67,7 @@ def add_towers(
 ) -> Any:
     """Build the towers, one bank per group of tasks; return the outputs.
 
-    Args:
-        mixtures: A tensor `(batch, tasks, ...)`.
-        tasks: The tasks.
-        stacked: Whether the output is one tensor, not a dict by task name.
-        wrap: A function that wraps a bank of towers.
+    The mixtures are `(batch, tasks, ...)`. The function `wrap` wraps a bank of towers.
     """
     mixtures = flatten(mixtures)
     groups, predictions = group_tasks(tasks), []

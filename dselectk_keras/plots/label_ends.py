@@ -11,11 +11,7 @@ _TIE = {"arrowstyle": "-", "lw": 0.8, "shrinkA": 2, "shrinkB": 0, "relpos": (0, 
 
 
 def label_ends(ax: Any, ends: Sequence[tuple], x: float = 1.05) -> None:
-    """Write labels to the right of the axes without overlap, tied to their lines.
-
-    Each end has the x and y of a line's end, a name and a colour. The figure must have
-    been drawn, so that the range of the axes is known.
-    """
+    """Write labels `(x, y, name, colour)` to the right of axes that were drawn."""
     to_axes = ax.transData + ax.transAxes.inverted()
     heights = [to_axes.transform((x, y))[1] for x, y, _, _ in ends]
     points = ax.get_window_extent().height / ax.figure.dpi * 72

@@ -45,18 +45,15 @@ class LivePlot(keras.callbacks.Callback):
         self._is_drawn = True
 
     def on_train_begin(self, logs: Any = None) -> None:
-        """Begin a new figure, and a new file."""
         style.import_pyplot()
         self._shown = self._writer = None
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Redraw, if it is time."""
         self._is_drawn = (epoch + 1) % self.every == 0
         if self._is_drawn:
             self._redraw()
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Draw the last epoch, and write the GIF."""
         if not self._is_drawn:
             self._redraw()
         if self._writer is not None:

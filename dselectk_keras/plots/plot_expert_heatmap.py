@@ -51,18 +51,14 @@ def plot_expert_heatmap(
     if keras.ops.is_tensor(weights):
         weights = keras.ops.convert_to_numpy(weights)
     weights = np.asarray(weights, dtype=float)
-    if weights.ndim != 2 or 0 in weights.shape:
+    if weights.ndim != 2 or 0 in weights.shape or np.isnan(weights).any():
         raise ValueError(
-            "`weights` must have shape (tasks, experts), neither of them empty. "
-            f"Received shape: {weights.shape}. Average per-example weights over "
+            "`weights` must have shape (tasks, experts), neither of them empty, "
+            f"without NaN. Received shape: {weights.shape}, with "
+            f"{np.isnan(weights).sum()} NaN. Average per-example weights over "
             "the examples, and give a single gate a leading axis: weights[None]."
         )
     num_tasks, num_experts = weights.shape
-    if np.isnan(weights).any():
-        raise ValueError(
-            "`weights` must be numbers. Received NaN among them. "
-            "The training run has diverged."
-        )
     tasks = style.check_names("task_names", task_names, num_tasks, "task")
     experts = style.check_names("expert_names", expert_names, num_experts, "expert")
     if largest is not None:

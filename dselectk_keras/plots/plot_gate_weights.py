@@ -10,7 +10,7 @@ import numpy as np
 
 from dselectk_keras.plots import style
 from dselectk_keras.plots.label_ends import label_ends
-from dselectk_keras.utils import check_indices, check_type, convert
+from dselectk_keras.utils import check_count, check_type, convert
 
 _MAX_PANELS = 8
 
@@ -67,7 +67,9 @@ def plot_gate_weights(
             f"{len(panels)} tasks. Choose one with weights[:, 0], or omit `ax`."
         )
     if highlight is not None:
-        highlight = check_indices("highlight", highlight, panels[0].shape[1])
+        check_type("highlight", highlight, Iterable, "a list of integers")
+        most = panels[0].shape[1] - 1
+        highlight = [check_count("highlight", each, 0, most) for each in highlight]
     highlights = [_choose_highlighted(panel, highlight) for panel in panels]
     styles = _line_styles(highlights)
 
@@ -129,34 +131,23 @@ def _split_panels(steps, weights, task_names):
     """Steps, and a list of weights (records, n) and of titles, one for each panel."""
     steps = convert("steps", steps, lambda given: np.asarray(given, dtype=float))
     weights = np.asarray(weights, dtype=float)
-    if weights.ndim not in (2, 3) or 0 in weights.shape:
+    axes = (2, 3) if task_names is None else (3,)
+    if (
+        weights.ndim not in axes
+        or 0 in weights.shape
+        or steps.shape != weights.shape[:1]
+        or (weights.ndim == 3 and weights.shape[1] > _MAX_PANELS)
+    ):
         raise ValueError(
-            "`weights` must have shape (records, experts) or (records, tasks, "
-            f"experts), none of them empty. Received shape: {weights.shape}. "
-            "Stack the recorded weights along the first axis."
-        )
-    if steps.shape != weights.shape[:1]:
-        raise ValueError(
-            f"`steps` must hold one step for each of the {len(weights)} records. "
-            f"Received shape: {steps.shape}. Give one step per row of `weights`."
+            "`weights` must have shape (records, experts) or, with `task_names`, "
+            f"(records, tasks, experts), with at most {_MAX_PANELS} tasks, and `steps` "
+            f"one step for each record. Received: weights of shape {weights.shape} and "
+            f"steps of shape {steps.shape}. Choose a few tasks with weights[:, [0, 1]],"
+            " or show the final weights of all with plot_expert_heatmap."
         )
     if weights.ndim == 2:
-        if task_names is not None:
-            raise ValueError(
-                "`task_names` needs weights of shape (records, tasks, experts). "
-                f"Received shape: {weights.shape}. "
-                "Leave it out for a single gate; `title` names it."
-            )
         return steps, [weights], [None]
-
-    num_tasks = weights.shape[1]
-    titles = style.check_names("task_names", task_names, num_tasks, "task")
-    if num_tasks > _MAX_PANELS:
-        raise ValueError(
-            f"At most {_MAX_PANELS} tasks fit one figure. Received {num_tasks}. "
-            "Choose a few with weights[:, [0, 1]], or show the final weights of all "
-            "with plot_expert_heatmap."
-        )
+    titles = style.check_names("task_names", task_names, weights.shape[1], "task")
     return steps, [*weights.swapaxes(0, 1)], titles
 
 
@@ -171,11 +162,7 @@ def _choose_highlighted(weights, highlight):
 
 
 def _line_styles(highlights):
-    """A colour and a line style per expert, the same in all panels.
-
-    No two experts of a panel have the same colour if there are enough colours, and no
-    two of the figure have the same colour and line style.
-    """
+    """A colour and a line style per expert: equal in all panels, no two equal."""
     colors, uses, styles = {}, Counter(), {}
     for expert in sorted(set().union(*highlights)):
         taken = {

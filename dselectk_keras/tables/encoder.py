@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from dselectk_keras.models.columns import LISTS, ReadColumn, as_numpy
+from dselectk_keras.models.columns import LISTS, as_numpy
 from dselectk_keras.tables.columns import (
     column_kinds,
     convert_columns,
@@ -16,6 +16,7 @@ from dselectk_keras.tables.columns import (
     import_pandas,
 )
 from dselectk_keras.tables.edges import find_edges, standardized_labels
+from dselectk_keras.tables.streams import ReadColumn, is_read, read_stream
 from dselectk_keras.tables.targets import find_targets
 from dselectk_keras.utils import Configured, check_choice, check_count
 
@@ -213,12 +214,18 @@ class TableEncoder(Configured, keras.Layer):
 
         Numbers become float32, strings become ids, and lists as long as `max_items`.
         """
+        if is_read(self, frame):
+            return frame
         if isinstance(frame, Mapping):
             frame = {name: _as_column(each) for name, each in frame.items()}
             frame = import_pandas().DataFrame(frame)
         frame = convert_columns(frame, self.kinds)
         found = {each["name"]: self._read(each, frame) for each in self.columns}
         return {name: each.view(ReadColumn) for name, each in found.items()}
+
+    def read_stream(self, model: Any, x: Any) -> Any:
+        """Read the batches of a stream, as `read_table` does; else return `x`."""
+        return read_stream(self, model, x)
 
     def _read(self, column, frame):
         values = frame[column["name"]]

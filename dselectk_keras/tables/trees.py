@@ -18,6 +18,8 @@ MOST_TREES = 3_000  # Of a member: a round has one tree for each class.
 MISSING = -1e30
 # The probability of a class that the rows to train on do not have.
 LEAST = 1e-6
+# The parts of a decision.
+DECISION = ("features", "thresholds", "masks")
 LINKS = {"number": "linear", "binary": "sigmoid", "classes": "softmax"}
 
 
@@ -32,19 +34,22 @@ class Trees(Configured, keras.Layer):
     where $v_{mr}(x)$ is the value of the leaf of tree $r$ of member $m$ that $x$ is in,
     $b_m$ a constant, and $h$ the identity, the sigmoid or the softmax function.
 
-    A tree is complete: it has `2 ** depth` leaves. The features, thresholds and leaves
-    of all trees are weights, which training does not change.
+    A decision of a tree compares one input with a threshold. If the input is larger,
+    the leaves on the left of the decision are out, which are the bits that its mask
+    lacks. The row is in the first leaf that is left. So all decisions of all trees are
+    computed side by side. Their parts are weights, which training does not change.
 
     Args:
         names: The names of the inputs that trees read, a number per row each.
         shape: The numbers of members, of rounds, and of outputs.
         kind: The kind of the target (see `Target`).
-        depth: The number of decisions of a tree.
+        leaves: The number of leaves of a tree, at most 24.
         **kwargs: `name` and the other arguments of `keras.Layer`.
 
     Example:
-        >>> trees = Trees(["x"], (2, 1, 1), "number", depth=1)
+        >>> trees = Trees(["x"], (2, 1, 1), "number", leaves=2)
         >>> trees.build(None)
+        >>> _ = trees.parts["masks"].assign([[0b10, 0b10]])
         >>> _ = trees.parts["leaves"].assign([[1.0, 5.0], [2.0, 4.0]])
         >>> print(keras.ops.convert_to_numpy(trees({"x": np.array([[-1.0], [1.0]])})))
         [[1.5]
@@ -56,20 +61,22 @@ class Trees(Configured, keras.Layer):
         names: Sequence[str],
         shape: Sequence[int],
         kind: str,
-        depth: int = DEPTH,
+        leaves: int = LEAVES,
         **kwargs: Any,
     ):
         super().__init__(**{"dtype": "float32", "trainable": False, **kwargs})
         self.names, self.shape, self.kind = [*names], [*shape], kind
-        self.depth = depth
+        self.leaves = leaves
 
     def build(self, input_shape: Any) -> None:
-        """Create the features, thresholds and leaves."""
+        """Create the parts of the trees."""
         trees = int(np.prod(self.shape))
+        decisions = self.leaves - 1, trees
         shapes = {
-            "features": (trees, 2**self.depth - 1),
-            "thresholds": (trees, 2**self.depth - 1),
-            "leaves": (trees, 2**self.depth),
+            "features": decisions,
+            "thresholds": decisions,
+            "masks": decisions,
+            "leaves": (trees, self.leaves),
             "constants": (self.shape[0], self.shape[2]),
         }
         self.parts = {
@@ -80,22 +87,22 @@ class Trees(Configured, keras.Layer):
 
     def call(self, inputs: Mapping[str, Any]) -> Any:
         """Predict numbers `(batch, 1)`, or probabilities."""
-        x = joined(inputs, self.names)
-        trees, inner = self.parts["features"].shape
-        features = ops.cast(ops.reshape(self.parts["features"], (-1,)), "int32")
-        thresholds = ops.reshape(self.parts["thresholds"], (-1,))
-        first = ops.arange(trees, dtype="int32")
-        node: Any = ops.zeros_like(ops.cast(x[:, :1], "int32"))
-        for _ in range(self.depth):
-            place = node + first * inner
-            own = ops.take_along_axis(x, ops.take(features, place, axis=0), axis=1)
-            is_right = own > ops.take(thresholds, place, axis=0)
-            node = 2 * node + 1 + ops.cast(is_right, "int32")
-        place = node - inner + first * (inner + 1)
-        leaves = ops.take(ops.reshape(self.parts["leaves"], (-1,)), place, axis=0)
-        scores = ops.sum(ops.reshape(leaves, (-1, *self.shape)), axis=2)
-        link = keras.activations.get(LINKS[self.kind])
-        return ops.mean(link(scores + self.parts["constants"]), axis=1)
+        x = ops.transpose(joined(inputs, self.names))
+        features, masks = (
+            ops.cast(self.parts[name], "int32") for name in ("features", "masks")
+        )
+        left: Any = 2**self.leaves - 1
+        for number in range(self.leaves - 1):
+            own = ops.take(x, features[number], axis=0)
+            is_right = own > self.parts["thresholds"][number][:, None]
+            left &= ops.where(is_right, masks[number][:, None], 2**self.leaves - 1)
+        first = ops.cast(left & -left, "float32")  # A power of two.
+        place = ops.cast(ops.log2(1.5 * first), "int32")
+        leaves = ops.take_along_axis(self.parts["leaves"], place, axis=1)
+        scores = ops.sum(ops.reshape(leaves, (*self.shape, -1)), axis=1)
+        scores += self.parts["constants"][..., None]
+        scores = ops.transpose(scores, (0, 2, 1))
+        return ops.mean(keras.activations.get(LINKS[self.kind])(scores), axis=0)
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
         """Compute the shape of the predictions."""
@@ -151,25 +158,29 @@ def fit_trees(
         found[held, member] = own
         members.append((*boosted_trees(model), seen))
     shape = len(members), max(len(trees) for trees, *_ in members), width
-    parts = {
-        "features": np.zeros((*shape, 2**DEPTH - 1)),
-        "thresholds": np.full((*shape, 2**DEPTH - 1), np.inf),
-        "leaves": np.zeros((*shape, 2**DEPTH)),
-        "constants": np.full((shape[0], width), np.log(LEAST)),
-    }
-    for member, (trees, constants, seen) in enumerate(members):
-        parts["constants"][member, seen] = 0.0
+    parts = {name: np.zeros((*shape, LEAVES - 1)) for name in DECISION}
+    parts["thresholds"] += np.inf
+    leaves = np.zeros((*shape, LEAVES))
+    constants = np.full((shape[0], width), np.log(LEAST))
+    for member, (trees, own, seen) in enumerate(members):
+        constants[member, seen] = 0.0
         # Of two classes, the second one has trees.
-        places = seen[-np.size(constants) :]
-        parts["constants"][member, places] = np.ravel(constants)
+        places = seen[-np.size(own) :]
+        constants[member, places] = np.ravel(own)
         for number, each in enumerate(trees):
             for place, tree in zip(places, each, strict=True):
-                for name, values in _complete(tree.nodes).items():
-                    parts[name][member, number, place] = values
+                decisions, values = [], []
+                _read(tree.nodes, 0, decisions, values)
+                leaves[member, number, place, : len(values)] = values
+                columns = np.reshape(decisions, (-1, len(DECISION))).T
+                for name, part in zip(DECISION, columns, strict=True):
+                    parts[name][member, number, place, : len(part)] = part
+    parts = {name: each.reshape(-1, LEAVES - 1).T for name, each in parts.items()}
+    parts |= {"leaves": leaves.reshape(-1, LEAVES), "constants": constants}
     layer = Trees(names, shape, target.kind)
     layer.build(None)
     for name, variable in layer.parts.items():
-        variable.assign(parts[name].reshape(variable.shape))
+        variable.assign(parts[name])
     return layer, found
 
 
@@ -201,23 +212,19 @@ def _boost(target, x, labels, held, rounds, seed):
     return model
 
 
-def _complete(nodes):
-    """The parts of a complete tree, from the nodes of one of scikit-learn."""
-    features, thresholds, level = [], [], np.zeros(1, int)
-    for _ in range(DEPTH):
-        own = nodes[level]
-        is_leaf = own["is_leaf"].astype(bool)
-        # All go left at a leaf. A number in float32 is at most a threshold if it is at
-        # most the largest one in float32 that is not above the threshold.
-        below = own["num_threshold"].astype("float32")
-        above = below > own["num_threshold"]
-        below[above] = np.nextafter(below[above], np.float32(-np.inf))
-        features.append(np.where(is_leaf, 0, own["feature_idx"]))
-        thresholds.append(np.where(is_leaf, np.inf, below))
-        children = [np.where(is_leaf, level, own[side]) for side in ("left", "right")]
-        level = np.stack(children, axis=1).ravel()
-    return {
-        "features": np.concatenate(features),
-        "thresholds": np.concatenate(thresholds),
-        "leaves": nodes["value"][level],
-    }
+def _read(nodes, place, decisions, leaves):
+    """Append the decisions and leaves below a node of scikit-learn, from the left."""
+    node = nodes[place]
+    if node["is_leaf"]:
+        leaves.append(node["value"])
+        return
+    first = len(leaves)
+    _read(nodes, node["left"], decisions, leaves)
+    mask = 2**LEAVES - 1 - (2 ** len(leaves) - 2**first)
+    # A number in float32 is at most a threshold if it is at most the largest one in
+    # float32 that is not above the threshold.
+    below = np.float32(node["num_threshold"])
+    if below > node["num_threshold"]:
+        below = np.nextafter(below, np.float32(-np.inf))
+    decisions.append((node["feature_idx"], below, mask))
+    _read(nodes, node["right"], decisions, leaves)

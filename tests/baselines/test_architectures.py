@@ -69,11 +69,6 @@ def test_fixed_seeds_give_the_layers_of_cross_stitch_kernels_of_their_own():
 
 
 @pytest.mark.backend_independent
-def test_ranks_are_those_of_tucker_experts():
-    assert make("tensor_factorization", ranks=(3, 1, 1)).layers[1].ranks == (3, 1, 1)
-
-
-@pytest.mark.backend_independent
 @pytest.mark.parametrize("name", ["cross_stitch", "tensor_factorization"])
 def test_the_outputs_of_experts_keep_their_regularizer(name):
     experts = DenseExperts(2, [5, 3], "relu", activity_regularizer="l2")

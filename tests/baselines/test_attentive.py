@@ -177,7 +177,7 @@ def test_a_regularizer_sees_the_inputs_without_the_hidden_outputs():
     assert_close(gate.losses[0], expected, rtol=1e-5)
 
 
-def multitask(with_routing):
+def multitask():
     """A model with two attentive layers, the first with two gates."""
     inputs, outputs = keras.Input((DIM,)), []
     model = keras.Sequential([layers.Dense(4, "tanh"), layers.Dense(2)])
@@ -186,15 +186,14 @@ def multitask(with_routing):
         (BANKS["dense"](), dk.baselines.AttentiveGate(UNITS, num_gates=2)),
         (dk.Experts(model, N), dropped),
     ]:
-        network = layers.Dense(4, "tanh") if with_routing else None
+        network = layers.Dense(4, "tanh")
         moe = dk.baselines.AttentiveMoE(bank, gate, True, routing_network=network)
         outputs.append(layers.Flatten()(moe(inputs)))
     return keras.Model(inputs, layers.Concatenate()(outputs))
 
 
-@pytest.mark.parametrize("with_routing", [False, True])
-def test_trains_under_a_recorder_and_reloads_to_the_bit(with_routing, tmp_path):
-    model = multitask(with_routing)
+def test_trains_under_a_recorder_and_reloads_to_the_bit(tmp_path):
+    model = multitask()
     model.compile("sgd", "mse")
     recorder = dk.GateRecorder(every=1, unit="epochs", probe=X)
     settings = {"verbose": 0, "callbacks": [recorder]}
@@ -209,12 +208,6 @@ def test_trains_under_a_recorder_and_reloads_to_the_bit(with_routing, tmp_path):
     loaded = reloaded(model, tmp_path)
     assert_equal(loaded(X), model(X))
     assert loaded.get_layer(moe.name).gate.get_config() == moe.gate.get_config()
-
-
-def test_a_gate_by_itself_reloads_in_a_functional_model(tmp_path):
-    x, gate = [keras.Input(each.shape[1:]) for each in (EXPERTS, X, H)], attentive()
-    model = keras.Model(x, gate(*x[:2], hidden=x[2]))
-    assert_equal(reloaded(model, tmp_path)([EXPERTS, X, H]), model([EXPERTS, X, H]))
 
 
 def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task():
@@ -233,59 +226,33 @@ def test_with_another_gate_it_is_a_mixture_and_as_an_architecture_one_per_task()
     assert model.get_layer("attentive").gate.num_gates == 2
 
 
-def test_features_are_summed_before_the_mixture_as_after_it():
-    whole, summed = (
-        dk.baselines.AttentiveMoE(
-            BANKS["dense"](), dk.baselines.AttentiveGate(UNITS), True, sum_features=s
-        )
-        for s in (False, True)
-    )
-    wanted = numpy(whole(X)).sum(axis=-1, keepdims=True)
-    summed.build(X.shape)
-    summed.set_weights(whole.get_weights())
-    assert_close(summed(X), wanted, rtol=1e-5, atol=1e-5)
-
-
-def without_hidden_outputs(make, *arguments):
-    make(BANKS["dense"](), dk.baselines.AttentiveGate(UNITS), *arguments)(X)
+def of_units(make, *arguments, **settings):
+    return make(*arguments, dk.baselines.AttentiveGate(UNITS), **settings)
 
 
 test_what_cannot_be_is_refused = refusals(
     (
-        lambda bank: dk.baselines.AttentiveMoE(
-            bank, dk.baselines.AttentiveGate(UNITS), True
-        )(X),
+        lambda bank: of_units(dk.baselines.AttentiveMoE, bank, per_example=True)(X),
         r"name=flat.*Use `DenseExperts` of two",
         dk.DenseExperts(N, [2], name="flat"),
         dk.Experts(layers.Dense(2), N, name="flat"),
         dk.DenseExperts(N, [3, 2], activity_regularizer="l2", name="flat"),
     ),
     (
-        without_hidden_outputs,
+        lambda make: of_units(make, BANKS["dense"]())(X),
         r"`AttentiveMoE`.*for hidden: None",
-        (dk.MoE, True),
-        (dk.MMoE, 2, True),
-        (dk.SmearExperts,),
-        (partial(dk.CGC, per_example=True), 2),
+        partial(dk.MoE, per_example=True),
+        partial(dk.CGC, per_example=True, tasks=2),
+        dk.SmearExperts,
     ),
     (
-        dk.baselines.AttentiveMoE,
+        lambda: of_units(dk.baselines.AttentiveMoE, BANKS["dense"]()),
         r"cannot be static.*Set per_example=True",
-        (BANKS["dense"](), dk.baselines.AttentiveGate(UNITS)),
-    ),
-    (
-        lambda: dk.baselines.AttentiveGate(UNITS)(EXPERTS, hidden=H),
-        r"is per-example.*Received: no routing",
     ),
     (
         lambda hidden: attentive()(EXPERTS, X, hidden=hidden),
         r"must have the shape \(batch, 3, \.\.\.\)",
         *(numbers((BATCH, HIDDEN)), numbers((BATCH, N + 1, HIDDEN))),
-    ),
-    (
-        dk.baselines.AttentiveGate(UNITS),
-        r"hidden=hidden\).*Received for hidden: None",
-        (EXPERTS, X),
     ),
     (attentive().expert_weights, r"`hidden` must have .*Received: None", X),
     (dk.baselines.AttentiveGate, "`units` must be a positive integer", 0),

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
-from helpers import model_of, numbers, numpy, refusals, value_and_gradients
+from helpers import numbers, numpy, refusals, value_and_gradients
 from keras import ops
 
 from dselectk_keras.baselines import CrossStitch
@@ -45,12 +45,6 @@ def test_gradients_reach_the_matrix_and_all_tasks():
     assert_close(by_matrix, expected, rtol=1e-5, atol=1e-6)
     assert_equal(by_inputs[:, 1], 1.0)
     assert_equal(by_inputs[:, [0, 2]], 0.0)
-
-
-@pytest.mark.traced
-def test_the_length_of_a_sequence_may_be_unknown():
-    model = model_of(CrossStitch(), 3, None, 4)
-    assert model.predict(numbers((2, 3, 5, 4)), verbose=0).shape == (2, 3, 5, 4)
 
 
 test_what_cannot_be_right_is_refused = refusals(

@@ -37,22 +37,6 @@ def test_it_never_changes():
     assert experts_of(hashing(salt=1), ids[:12]).tolist() == golden_salt
 
 
-def by_hand(number, salt):
-    """The same hash, in Python's integers."""
-    table = (np.random.PCG64(salt).random_raw((4, 256)) >> 33).tolist()
-    value = 0
-    for byte in range(4):
-        value ^= table[byte][number % 2**32 // 256**byte % 256]
-    return value
-
-
-@pytest.mark.parametrize("salt", [0, 1])
-def test_it_is_tabulation_hashing(salt):
-    ids = np.random.default_rng(0).integers(-(2**31), 2**31, size=20).astype("int32")
-    wanted = [by_hand(number, salt << 32) % 1009 for number in ids.tolist()]
-    assert experts_of(hashing(1009, salt=salt), ids).tolist() == wanted
-
-
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64"])
 def test_the_kind_and_the_form_of_ids_do_not_matter(dtype):
     ids = np.array([0, 1, 5, 127, *([] if dtype[0] == "u" else [-1, -128])])
@@ -100,13 +84,6 @@ def test_each_gate_draws_its_own_salt_and_keeps_it():
     assert_equal(equal > 0.5, np.eye(3, dtype=bool))
     keras.utils.set_random_seed(0)
     assert [HashGate().salt for _ in range(3)] == [gate.salt for gate in gates]
-
-
-def test_gates_may_look_at_an_id_each():
-    ids = np.arange(60, dtype="int32").reshape(20, 3)
-    found = experts_of(hashing(num_gates=3, routing=(None, 3, 1)), ids[:, :, None])
-    for i in range(3):
-        assert_equal(found[:, i], experts_of(hashing(num_gates=3), ids[:, i])[:, i])
 
 
 def test_ids_are_not_cut_to_half_precision():

@@ -83,19 +83,6 @@ def test_a_schedule_sees_the_number_of_training_calls():
     assert len(layer.trainable_weights) == 2
 
 
-@pytest.mark.traced
-def test_a_strong_penalty_makes_one_network_of_them():
-    def trained(strength):
-        layer = L2Constrained(DenseExperts(2, [1], None), strength)
-        model = keras.Sequential([layer])
-        model.compile(keras.optimizers.SGD(0.02), "mse")
-        model.fit(X, np.stack([X[:, :1], -X[:, :1]], axis=1), epochs=30, verbose=0)
-        return distance(layer.experts)
-
-    assert trained(10.0) < 1e-2
-    assert trained(0.0) > 0.1
-
-
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16", "bfloat16"])
 def test_the_penalty_is_in_float32_under_any_policy(policy):
     with dtype_policy(policy):

@@ -111,39 +111,21 @@ def test_several_gates_have_a_matrix_each():
     z = numbers((TASKS, 3, N))
     ids = np.array([4, 0], "int32")
     shared = numpy(built(z, routing=(None,), num_gates=3).expert_weights(ids))
-    own = built(z, routing=(None, 3, 1), num_gates=3)
-    each = np.array([[4, 0, 1], [0, 3, 2]], "int32")
-    found = numpy(own.expert_weights(each[..., None]))
     for i in range(3):
         one = built(z[:, i], routing=(None,))
         assert_close(shared[:, i], one.expert_weights(ids), rtol=1e-6)
-        assert_close(found[:, i], one.expert_weights(each[:, i]), rtol=1e-6)
 
 
-def test_the_gradient_reaches_the_rows_looked_up_only():
-    gate = built(routing=(None,))
-    ids = ops.convert_to_tensor(np.array([1, 3, 1], "int32"))
-    upstream = ops.convert_to_tensor(numbers((3, N)))
-    (found,) = weight_gradients(
-        gate, lambda: ops.sum(gate.route(ids, training=True).weights * upstream)
-    )
-    assert_equal((found != 0).any(axis=-1), [0, 1, 0, 1, 0])
+@pytest.mark.backend_independent
+@pytest.mark.skipif(not on_host(), reason="On a GPU, wrong ids give NaN.")
+def test_a_task_out_of_range_is_refused():
+    with pytest.raises(ValueError, match=r"must be an integer from 0 to 4.*to 5"):
+        built(routing=(None,)).expert_weights(np.array([0, 5], "int32"))
 
 
-test_a_task_out_of_range_is_refused = pytest.mark.skipif(
-    not on_host(), reason="On a GPU, wrong ids give NaN."
-)(
-    refusals(
-        (
-            built(routing=(None,)).expert_weights,
-            r"must be an integer from 0 to 4.*from 0 to 5",
-            np.array([0, 5], "int32"),
-        )
-    )
-)
 test_settings_that_cannot_be_are_refused = refusals(
     (LatentSkillsGate, "`num_tasks` must be a positive integer", {"num_tasks": 0}),
-    (LatentSkillsGate, "`temperature` must be positive.*=0", {"temperature": 0}),
+    (LatentSkillsGate, "`temperature` must be .* above 0.*=0", {"temperature": 0}),
     (
         LatentSkillsGate,
         "`learning_rate_ratio` must be .* above 0",

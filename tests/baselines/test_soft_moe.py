@@ -59,27 +59,6 @@ def test_the_weights_of_an_expert_are_those_of_its_slots():
     assert_close(layer.expert_weights(X), expected, **CLOSE)
 
 
-def of_identities():
-    """A layer of experts that give back what they see."""
-    layer = built(DenseExperts(N, [DIM], None))
-    layer.experts.set_weights([np.stack([np.eye(DIM)] * N), np.zeros((N, DIM))])
-    return layer
-
-
-def test_slots_are_means_over_tokens_and_outputs_over_slots():
-    layer = of_identities()
-    dispatch, combine = dispatch_and_combine(layer, X)
-    assert_close(dispatch.sum(axis=1), 1, rtol=1e-5)
-    assert_close(combine.sum(axis=2), 1, rtol=1e-5)
-    assert_close(layer(X), combine @ np.swapaxes(dispatch, 1, 2) @ X, **CLOSE)
-    # Weights that sum to one leave a token that all are alone.
-    same = np.broadcast_to(X[:, :1], X.shape)
-    assert_close(layer(same), same, **CLOSE)
-    # The router does not see the length of tokens.
-    for scale in (1e-4, 100):
-        assert_close(numpy(layer(scale * X)) / scale, layer(X), **CLOSE)
-
-
 MASK = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [0, 0, 0, 0, 0]], "bool")
 
 

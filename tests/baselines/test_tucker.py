@@ -2,11 +2,10 @@
 
 import itertools
 
-import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
-from helpers import built, numbers, numpy, refusals, weight_gradients
+from checks import assert_close
+from helpers import built, numbers, numpy, refusals
 from keras import ops
 
 from dselectk_keras import DenseExperts
@@ -53,15 +52,6 @@ def test_equals_dense_experts_with_the_kernels_of_the_sum(shape, units, settings
     assert_close(bank.parameters(), dense.parameters(), rtol=1e-4, atol=1e-5)
 
 
-def test_full_ranks_can_be_any_kernels():
-    kernels, bias = numbers((3, 5, 4)), numbers((3, 4), seed=1)
-    factors = [kernels.transpose(1, 2, 0), np.eye(5), np.eye(4), np.eye(3), bias]
-    bank = built(TuckerExperts(3, [4], ranks=(5, 4, 3)), 5, weights=factors)
-    dense = built(DenseExperts(3, [4]), 5, weights=[kernels, bias])
-    x = numbers((2, 5), seed=2)
-    assert_close(bank(x), dense(x), rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("ranks", [(25, 20, 10), (50, 40, 20), None])
 def test_every_expert_starts_with_the_variance_of_glorot_uniform(ranks):
     kernels = numpy(built(TuckerExperts(20, [40], ranks), 50).kernel(0))
@@ -70,19 +60,11 @@ def test_every_expert_starts_with_the_variance_of_glorot_uniform(ranks):
     assert abs(kernels.mean()) < 0.01
 
 
-def test_experts_start_with_that_variance_for_small_ranks_as_the_seed_says():
+def test_experts_start_with_that_variance_for_small_ranks():
     banks = (TuckerExperts(4, [3], ranks=(1, 2, 1)) for _ in range(200))
     kernels = [numpy(built(bank, 5).kernel(0)) for bank in banks]
     assert_close(np.mean(np.square(kernels), axis=0), 2 / 8, rtol=0.4)
     assert_close(np.var(kernels), 2 / 8, rtol=0.1)
-
-    def weights(seed):
-        keras.utils.set_random_seed(seed)
-        bank = built(TuckerExperts(3, [4], ranks=(2, 2, 2)), 5)
-        return np.concatenate([numpy(weight).ravel() for weight in bank.weights[:4]])
-
-    assert_equal(weights(1), weights(1))
-    assert (weights(1) != weights(2)).all()
 
 
 @pytest.mark.backend_independent
@@ -92,13 +74,6 @@ def test_the_default_is_half_of_each_dimension():
     assert shapes[:5] == [(4, 2, 2), (7, 4), (4, 2), (2, 2), (2, 4)]
     assert shapes[5:10] == [(2, 3, 2), (4, 2), (5, 3), (2, 2), (2, 5)]
     assert shapes[10:] == [(1, 1, 1), (1, 1)]
-
-
-def test_gradients_reach_every_factor():
-    bank, x = built(TuckerExperts(3, [4, 2], (2, 2, 2), "tanh"), 3), numbers((5, 3))
-    gradients = weight_gradients(bank, lambda: ops.sum(bank(x) ** 2))
-    assert len(gradients) == 10
-    assert all(np.abs(gradient).max() > 0 for gradient in gradients)
 
 
 @pytest.mark.backend_independent
@@ -119,18 +94,13 @@ def of_ranks(ranks=None, **settings):
 test_settings_that_cannot_be_are_refused = refusals(
     (of_ranks, "Factorized kernels.*: gated", {"gated": True}),
     (of_ranks, "Factorized k.*: kernel_initializer", {"kernel_initializer": True}),
-    *(
-        (of_ranks, text, {"ranks": ranks})
-        for ranks, text in [
-            (
-                (6, 1, 1),
-                r"layer 0 .* rank 6 for 5 inputs, ranks=\(6, 1, 1\). Lower it to 5",
-            ),
-            ((1, 3, 1), "layer 1 .* rank 3 for 2 units"),
-            ((1, 1, 4), "rank 4 for 3 experts"),
-            ((1, 1), r"three numbers, \(inputs, units, experts\)"),
-            ([(1, 1, 1)], "`ranks` must be a positive integer"),
-            ((0, 1, 1), "`ranks` must be a positive integer"),
-        ]
+    (
+        of_ranks,
+        r"layer 0 .* rank 6 for 5 inputs, ranks=\(6, 1, 1\). Lower it to 5",
+        ((6, 1, 1),),
     ),
+    (of_ranks, "layer 1 .* rank 3 for 2 units", ((1, 3, 1),)),
+    (of_ranks, "rank 4 for 3 experts", ((1, 1, 4),)),
+    (of_ranks, r"three numbers, \(inputs, units, experts\)", ((1, 1),)),
+    (of_ranks, "`ranks` must be a positive integer", ([(1, 1, 1)],), ((0, 1, 1),)),
 )

@@ -37,17 +37,11 @@ def test_a_history_is_a_mapping_by_layer_of_arrays_with_an_axis_for_records(hist
         "penalty_entropy": (2,),
     }
     assert history["moe"]["weights"][1].tolist() == [[2.0, 1.0]]
-    assert list(history) == list(history.keys()) == ["mmoe", "moe"]
+    assert [*history] == ["mmoe", "moe"]
     assert len(history) == 2
-    assert "moe" in history
     assert "gate" not in history
-    assert history.get("gate") is None
     with pytest.raises(KeyError, match=r"layer 'gate'. Recorded: mmoe, moe"):
         history["gate"]
-    assert {layer: list(arrays) for layer, arrays in history.items()} == {
-        "mmoe": ["weights", "active", "binary", "penalty_entropy"],
-        "moe": ["weights"],
-    }
 
 
 def test_what_a_layer_lacks_is_unknown_in_records_before_or_after(tmp_path):
@@ -69,7 +63,7 @@ def test_what_a_layer_lacks_is_unknown_in_records_before_or_after(tmp_path):
 
 
 def test_a_saved_history_is_the_same_and_can_be_continued(history, tmp_path):
-    path = tmp_path / "folder" / "history.npz"
+    path = tmp_path / "folder" / "run.1"
     history.save(path)
     loaded = GateHistory.load(path)
     assert loaded.tasks == history.tasks
@@ -79,13 +73,6 @@ def test_a_saved_history_is_the_same_and_can_be_continued(history, tmp_path):
     for layer in history.tasks:
         assert list(loaded[layer]) == list(history[layer])
         assert_equal(loaded[layer], dict(history[layer]))
-
-
-def test_a_file_is_found_by_the_name_it_was_saved_under(tmp_path):
-    history = GateHistory({"moe": ["all"]})
-    history.append(3, {"moe": {"weights": np.ones((1, 2))}})
-    history.save(tmp_path / "run.1")
-    assert GateHistory.load(tmp_path / "run.1").steps.tolist() == [3]
 
 
 test_arguments_of_other_kinds_are_refused_by_name = refusals(
@@ -118,7 +105,7 @@ def test_an_altered_file_is_refused_or_has_the_same_records(kind, history, tmp_p
     history.save(path)
     content, draw = path.read_bytes(), random.Random(0)
     refused = 0
-    for _ in range(200):
+    for _ in range(100):
         place = draw.randrange(len(content))
         altered = bytearray(content)
         altered[place] ^= 1 << draw.randrange(8)
@@ -135,7 +122,7 @@ def test_an_altered_file_is_refused_or_has_the_same_records(kind, history, tmp_p
         else:
             np.testing.assert_equal(dict(loaded), dict(history))
             np.testing.assert_equal(loaded.steps, history.steps)
-    assert refused >= {"bit": 100, "truncated": 200, "longer": 0}[kind]
+    assert refused >= {"bit": 50, "truncated": 100, "longer": 0}[kind]
 
 
 def test_a_file_that_cannot_be_completed_does_not_replace_the_one_before(

@@ -1,8 +1,8 @@
 """The recorder sees what the gates of any model do, at the steps asked for."""
 
 import itertools
-import re
 import warnings
+from functools import partial
 
 import keras
 import numpy as np
@@ -56,11 +56,12 @@ def test_records_before_every_so_often_and_at_the_end(model, every, unit, steps)
     assert history["mmoe"]["weights"].shape == (len(steps), 2, 4)
 
 
-def test_another_fit_continues_the_count(model):
+def test_another_fit_continues_the_count_and_a_new_model_begins_anew(model):
     model.get_layer("mmoe").gate.step.assign(0)
     recorder = dk.GateRecorder(every=3)
     fit(model, recorder)
     assert fit(model, recorder).steps.tolist() == [0, 3, 5, 8, 10]
+    assert fit(make(), recorder).steps.tolist() == [0, 3, 5]
 
 
 @pytest.mark.every_backend
@@ -77,7 +78,6 @@ def test_records_the_weights_of_that_step():
     record = fit(model, recorder, 2, more=[Copy()])["mmoe"]
     # Records 1 and 2 are made within an epoch, at its last step.
     assert_close(record["weights"][1:], seen, rtol=1e-5)
-    assert (seen[0] != seen[1]).any()
     report = gate.report()
     for name, value in report["penalties"].items():
         assert_close(record[f"penalty_{name}"][-1], value, rtol=1e-5)
@@ -132,15 +132,6 @@ def test_the_logs_have_the_load_of_each_expert_if_asked(tmp_path):
     wanted = [[[0.25, 0, 0.75], [0, 1, 0]]] * 3
     for records in (recorder.history, dk.GateHistory.load(tmp_path / "h.npz")):
         assert_close(records["mmoe"]["load"], wanted)
-
-
-def test_the_logs_are_fresh_between_records():
-    model, recorder = make(dk.TopKGate(1)), dk.GateRecorder(every=100)
-    logs = {}
-    recorder.set_model(model)
-    recorder.on_train_begin()
-    recorder.on_epoch_end(0, logs)
-    assert logs == {"experts": 1.0}
 
 
 def test_the_logs_have_the_mean_of_all_gates():
@@ -237,23 +228,11 @@ def test_counts_steps_of_data_without_a_length():
     assert recorder.history.steps.tolist() == [*expected, end]
 
 
-def test_a_new_model_has_a_history_of_its_own():
-    recorder = dk.GateRecorder(every=2)
-    for _ in range(2):
-        assert fit(make(), recorder).steps.tolist() == [0, 2, 4, 5]
-
-
 @pytest.mark.every_backend
-@pytest.mark.parametrize("scaled", [False, True], ids=["accumulating", "loss scaling"])
-def test_counts_steps_without_an_update(scaled):
-    optimizer = keras.optimizers.SGD(0.1, gradient_accumulation_steps=4)
-    if scaled:
-        # With so large a scale, the first gradients are infinite, and are skipped.
-        plain, scale = keras.optimizers.SGD(0.1), {"initial_scale": 2.0**127}
-        optimizer = keras.optimizers.LossScaleOptimizer(plain, **scale)
-    model = make()
-    model.compile(optimizer)
-    history = fit(model, dk.GateRecorder(every=3), epochs=2, y=100 * Y)
+def test_counts_steps_without_an_update():
+    model, settings = make(), {"gradient_accumulation_steps": 4}
+    model.compile(keras.optimizers.SGD(0.1, **settings))
+    history = fit(model, dk.GateRecorder(every=3), epochs=2)
     assert int(model.optimizer.iterations) < 10
     assert history.steps.tolist() == [0, 3, 6, 9, 10]
 
@@ -282,8 +261,7 @@ def test_warns_once_of_a_selector_on_a_code_without_an_expert():
 def test_warns_of_a_selector_with_less_than_a_thousandth_on_experts(reachable, warns):
     record = {"reachable": np.array([[1.0, reachable]])}
     texts, _ = warned(lambda: dk.GateRecorder()._warn("mmoe", ["a"], record))
-    wanted = "Selector 1 of task 'a' in 'mmoe' has a binary code that belongs to no"
-    assert [text.startswith(wanted) for text in texts] == [True] * warns
+    assert [text[:22] for text in texts] == ["Selector 1 of task 'a'"] * warns
 
 
 # Weights of two tasks over four experts, at steps 0, 2, 4 and so on. An even share is
@@ -319,33 +297,27 @@ def test_a_single_gate_collapses_by_dead_experts_alone():
     assert _observe.describe_collapse(np.arange(4), one) == "2 of 4 experts are dead"
 
 
-def collapsing(mean, gate):
-    """The warnings of two trainings on inputs of a mean, and their recorder."""
-    keras.utils.set_random_seed(0)
-    x, y = numbers((200, 3)) + mean, numbers((200, 2), seed=1)
+def test_collapse_is_looked_for_in_the_middle_and_at_the_end(model, monkeypatch):
+    recorder, steps = dk.GateRecorder(1, "epochs"), []
+    model.get_layer("mmoe").gate.step.assign(0)
+    note = partial(monkeypatch.setattr, recorder, "_warn_of_collapse")
+    note(lambda: steps.append(recorder._count_steps()))
+    fit(model, recorder, epochs=4)
+    assert steps == [10, 20]
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_warns_once_per_training_of_gates_that_collapse(trainable):
+    gate = dk.SoftmaxGate(trainable=trainable)
     model = make(gate, per_example=True)
-    model.compile(keras.optimizers.SGD(0.3))
-    recorder = dk.GateRecorder(1, "epochs", probe=x)
-    settings = {"epochs": 4, "verbose": 0, "callbacks": [recorder]}
-    fits = [
-        warned(lambda: model.fit(x, y, **settings), "Gates have collapsed")[0]
-        for _ in range(2)
-    ]
-    return fits, recorder
-
-
-def test_warns_once_per_training_of_gates_that_collapse():
-    fits, recorder = collapsing(8.0, dk.SoftmaxGate())
-    first, *_, last = recorder.history["mmoe"]["weights"]
-    assert first.max(axis=0).min() > 0.025 > last.max(axis=0).min()
-    for texts in fits:
-        (text,) = texts
-        # The tasks may have chosen the same expert.
-        found = r"2 of 4 experts are dead|all tasks have the same weights, and use 1 of"
-        assert re.match(f"Gates have collapsed: mmoe: ({found})", text)
-    assert collapsing(0.0, dk.SoftmaxGate())[0] == [[], []]
-    frozen = dk.SoftmaxGate(kernel_initializer="ones", trainable=False)
-    assert collapsing(8.0, frozen)[0] == [[], []]
+    model.get_layer("mmoe").gate.set_weights([np.tile([9.0, 0, 0, 0], (3, 2))])
+    recorder = dk.GateRecorder(1, "epochs", probe=np.abs(X))
+    for _ in range(2):
+        texts, _ = warned(lambda: fit(model, recorder, 4), "Gates have collapsed")
+        assert len(texts) == trainable
+        # The weights of a frozen gate are given.
+        found = "Gates have collapsed: mmoe: all tasks have the same weights, and use"
+        assert all(text.startswith(found) for text in texts)
 
 
 def test_a_static_sparse_gate_may_leave_experts_out():
@@ -395,12 +367,8 @@ class OwnModel(keras.Model):
         return self.mixture(x)
 
 
-def functional():
-    return model_of(Doubled(), 3)
-
-
 def nested():
-    return model_of(lambda x: functional()(x + 1.0), 3)
+    return model_of(lambda x: model_of(Doubled(), 3)(x + 1.0), 3)
 
 
 def per_example_moe():
@@ -432,7 +400,7 @@ def what_the_gate_sees(build, model):
 
 @pytest.mark.every_backend
 @pytest.mark.filterwarnings("ignore:Gates counted no training step:UserWarning")
-@pytest.mark.parametrize("build", [functional, OwnModel, nested, routed, tokens])
+@pytest.mark.parametrize("build", [OwnModel, nested, routed, tokens])
 def test_the_record_of_any_model_is_what_numpy_computes(build):
     model, inputs = build(), IDS if build is tokens else X
     outputs = model(inputs)

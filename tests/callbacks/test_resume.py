@@ -127,9 +127,7 @@ def test_the_narrowing_of_per_example_gates_goes_on(tmp_path):
 
 
 @pytest.mark.backend_independent
-def test_records_are_kept_if_the_backup_is_and_go_on_without_a_file(
-    tmp_path,
-):
+def test_records_are_kept_if_the_backup_is_and_go_on_without_a_file(tmp_path):
     for _ in range(2):
         model = annealed()
         held, recorder = callbacks(tmp_path, [], delete_checkpoint=False)

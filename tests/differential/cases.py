@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 LENGTH, DIM, NUM_GATES = 3, 5, 3
 BITS = "EntropyRegularizer(0.1, 'bits')"
 SIMILARITY = "SampleSimilarityRegularizer(0.3, 0.1)"
-# It looks at the shape of what it draws.
-FAN = "glorot_uniform"
 # Arguments of gates, by their name in the registry; each gate has `seed=0` too.
 GATES = {
     "ChosenGate": ("2, 'random'", "1, 'random', trainable=False"),
@@ -19,7 +17,6 @@ GATES = {
         "1, gamma=0.5, entropy_reg=0.1, unreachable='assign'",
         f"2, entropy_reg={BITS}, reduction='mean', unreachable=1e-4",
         f"2, weights_regularizer={SIMILARITY}, unreachable=1e-4",
-        f"2, z_initializer='{FAN}', unreachable=1e-4",
     ),
     "GumbelSoftmaxGate": ("0.5, sparsity_reg=0.1", "use_bias=True, reduction='sum'"),
     "HashGate": ("", "salt=3"),
@@ -28,7 +25,6 @@ GATES = {
     "ReinforceGate": ("", "0.1, baseline_units=2, use_bias=True"),
     "SoftmaxGate": (
         "",
-        f"kernel_initializer='{FAN}'",
         "use_bias=True",
         "normalize=True, z_reg=0.1",
         "weights_regularizer=ImportanceRegularizer(0.1, True)",
@@ -42,7 +38,6 @@ GATES = {
         "2",
         "1, noise=True, load_reg=0.1",
         "2, dense_steps=2, use_bias=True",
-        f"2, kernel_initializer='{FAN}'",
         "2, scores='sigmoid'",
         "2, scores='sigmoid', bias_rate=0.3, use_bias=True",
         "2, weights_regularizer=ImportanceRegularizer(0.1)",
@@ -86,13 +81,9 @@ OPTIMIZERS = (
     "SGD(0.1, momentum=0.9, gradient_accumulation_steps=2)",
 )
 # These oracles look at one layer, whose weights are given.
-OF_LAYERS = ("weights", "assigned", "mixture", "dispatch", "capacity", "tokens")
-OF_LAYERS += ("all_tokens", "padding")
-ORACLES = (*OF_LAYERS, "permutation", "config", "saved", "weights_file", "compiled")
-ORACLES += ("copied", "distilled", "decided", "per_task", "torch_parameters")
-ORACLES += ("steps_per_execution", "sample_weight", "exported", "replicas")
-ORACLES += ("replicated", "chosen", "class_weight", "second_fit", "behind_towers")
-ORACLES += ("other_bank", "kept", "drawn", "apart")
+OF_LAYERS = ("mixture", "dispatch", "capacity", "tokens", "all_tokens", "padding")
+ORACLES = (*OF_LAYERS, "permutation", "saved", "compiled", "copied", "distilled")
+ORACLES += ("decided", "per_task", "apart")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,8 +140,6 @@ def cases(draw, oracles=ORACLES):
         experts = one(range(4 if name == "TagGate" else 2, 13))
         dispatch = one(CAPACITIES)
         batch = one(_batches(experts, dispatch))
-    elif oracle == "chosen":
-        batch = 24  # Enough to choose by, and for two parts.
     elif layer in ("MoE", "MMoE"):
         dispatch = one(_dispatch(oracle, gate, bank, per_example, routing))
     if oracle != "capacity" and name != "TagGate":
@@ -174,9 +163,7 @@ def cases(draw, oracles=ORACLES):
         dtype=one(("float32",) * 4 + ("mixed_float16",)),
         optimizer=one(OPTIMIZERS),
         labels=one(("complete", "missing") if model else ("complete",)),
-        decides=name in DECIDE
-        and oracle not in (*OF_LAYERS, "kept", "second_fit")
-        and one((False, True)),
+        decides=name in DECIDE and oracle not in OF_LAYERS and one((False, True)),
         jit=oracle not in OF_LAYERS
         # On TensorFlow, XLA draws other numbers than eager operations.
         and not (oracle == "compiled" and any(d in gate + bank for d in DRAWING))
@@ -188,7 +175,7 @@ def cases(draw, oracles=ORACLES):
 
 
 def _layers(oracle):
-    if oracle in ("weights", "assigned", "mixture", "dispatch", "capacity"):
+    if oracle in ("mixture", "dispatch", "capacity"):
         return ("MoE", "MMoE")
     if oracle == "tokens":
         return ("MoE", "MMoE", "CGC")  # A sequence is merged as a whole.
@@ -196,46 +183,28 @@ def _layers(oracle):
         return LAYERS
     if oracle == "all_tokens":
         return ("omoe", "mmoe", "cgc", "ple", "smear")
-    if oracle in ("per_task", "behind_towers", "chosen", "class_weight"):
+    if oracle == "per_task":
         return ("omoe", "mmoe")
-    if oracle == "drawn":
-        return ("MMoE", "CGC")
     if oracle == "apart":
         return ("MMoE", "SmearExperts", "mmoe", "cgc", "ple")
-    return LAYERS if oracle == "other_bank" else LAYERS + ARCHITECTURES
+    return LAYERS + ARCHITECTURES
 
 
 # Gates of these oracles, if not all.
 GATES_OF = {
-    "weights": ("SoftmaxGate", "SwitchGate", "TopKGate"),
-    "assigned": (*DECIDE, "SoftmaxGate", "SwitchGate", "TopKGate"),
     "capacity": SPARSE,
     "all_tokens": ("SoftmaxGate",),  # It ignores no expert.
     "decided": DECIDE,
     "per_task": ("ChosenGate", "DSelectKGate", "TopKGate"),
-    "behind_towers": ("ChosenGate", "DSelectKGate", "TopKGate"),
-    "chosen": ("ChosenGate",),
-    "class_weight": ("ChosenGate",),
-    "second_fit": DECIDE,
-    "kept": DECIDE,
-    "drawn": ("SoftmaxGate", "TopKGate"),
 }
 # Gates that cannot have routing inputs for each, or draw their weights.
 NOT_APART = (*IDS, "ChosenGate", "RandomGate")
 # Arguments of gates that an oracle does not take.
 NOT_OF = {
-    "weights": ("dense_steps", "normalize"),
-    "assigned": ("dense_steps", *OF_EXAMPLES),
     "capacity": ("dense_steps",),
-    # They need static gates.
+    # It needs static gates.
     "per_task": (*OF_EXAMPLES, "dense_steps", "bias_rate"),
-    "behind_towers": (*OF_EXAMPLES, "dense_steps", "bias_rate"),
-    "kept": OF_EXAMPLES,
-    # Frozen gates keep their experts.
-    "chosen": ("trainable=False",),
-    "class_weight": ("trainable=False",),
 }
-STATIC = ("per_task", "behind_towers", "kept")
 
 
 def _gates(oracle, layer):
@@ -252,8 +221,6 @@ def _gates(oracle, layer):
             continue
         for arguments in GATES[name]:
             gate = f"{name}({arguments})"
-            if oracle == "drawn" and FAN not in arguments:
-                continue
             if oracle == "distilled" and _draws_routing(gate, layer):
                 continue
             if any(each in arguments for each in NOT_OF.get(oracle, ())):
@@ -271,14 +238,12 @@ def _draws_routing(gate, layer):
 def _per_example(oracle, gate, layer):
     if oracle == "apart" and layer not in ARCHITECTURES:
         return (True,)
-    if oracle in STATIC or gate.startswith("ChosenGate"):
+    if oracle == "per_task" or gate.startswith("ChosenGate"):
         return (False,)
     if oracle in ("dispatch", "capacity", "tokens"):
         return (True,)
     if gate.startswith((*IDS, "AttentiveGate")) or "bias_rate" in gate:
         return (True,)
-    if oracle == "assigned" and "use_bias" not in gate and not gate.startswith(DECIDE):
-        return (False,)  # A gate for each example needs a bias.
     return (True,) if any(each in gate for each in OF_EXAMPLES) else (False, True)
 
 
@@ -289,8 +254,6 @@ def _tokens(oracle, model):
 
 
 def _can_mask(oracle, tokens, model):
-    if oracle == "weights":
-        return False  # Logits of padding are equal.
     return oracle == "capacity" or (tokens and not model)
 
 
@@ -308,8 +271,6 @@ def _routing(oracle, layer, name, per_example, tokens):
         known.add("per gate")
     if layer != "CGC" and tokens and oracle not in ("tokens", "dispatch", "capacity"):
         known.add("pool")
-    if oracle == "weights":
-        known &= {"none", "features"}
     return sorted(known)
 
 
@@ -322,7 +283,7 @@ def _banks(oracle, layer, name, by_token, tokens):
         if oracle == "capacity" and "dropout" in bank:
             continue
         if "Tucker" in bank and (
-            oracle in STATIC or layer not in ("MoE", "MMoE", "omoe", "mmoe")
+            oracle == "per_task" or layer not in ("MoE", "MMoE", "omoe", "mmoe")
         ):
             continue  # They are not sliced, merged or copied.
         if "Batch" in bank and layer in ("SmearExperts", "smear"):

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import json
 import math
 import tempfile
 from fractions import Fraction
@@ -10,13 +9,11 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import pytest
 from checks import assert_close
 from differential.cases import (
     ARCHITECTURES,
     DECIDE,
     DIM,
-    DRAWING,
     LENGTH,
     NUM_GATES,
     Case,
@@ -190,8 +187,7 @@ def data(case, tokens=None, padding=0.0):
     found["y"] = {name: each.astype("float32") for name, each in signs.items()}
     if case.labels == "missing":
         found["y"]["a"][:2] = np.nan
-        # A whole batch of them, where no part of the data is held out.
-        found["y"]["b"][: -1 : 1 + (case.oracle == "chosen")] = np.nan
+        found["y"]["b"][:-1] = np.nan  # A whole batch of them.
     return found
 
 
@@ -246,50 +242,6 @@ def same(first, second, case, what="values"):
     for i, (a, b) in enumerate(zip(first, second, strict=True)):
         atol = tolerance * max(np.abs(b).max(initial=0), 1e-3)
         assert_close(a, b, rtol=tolerance, atol=atol, err_msg=f"{what} {i}")
-
-
-def weights(case):
-    layer, arrays = build(case).get_layer("layer"), data(case)
-    gate, rows = layer.gate, arrays.get("v", arrays["x"])
-    rows = rows.reshape(-1, rows.shape[-1])
-    kernel, *bias = [v for v in gate.trainable_variables if v.name.startswith("gate")]
-    for scale in (1.0, 100.0):
-        kernel.assign(numpy(kernel) * scale)
-        logits = numpy(kernel).astype("float64")
-        if case.per_example:
-            logits = rows @ logits + sum(map(numpy, bias))
-            logits = logits.reshape(-1, *gate.gate_shape, case.experts)
-        found = numpy(gate.expert_weights(*[rows] * case.per_example))
-        same([found], [_softmax(logits, case.gate, gate.max_experts())], case)
-
-
-def _softmax(logits, gate, k):
-    """The softmax over the k largest logits, or their sigmoids over their sum."""
-    scores = -np.logaddexp(0, -logits) if "sigmoid" in gate else logits
-    kept = logits >= np.sort(logits, axis=-1)[..., -(k or 1)][..., None]
-    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
-    if k is None:
-        kept = True
-    if "Switch" in gate:  # Its weight is the probability of the expert.
-        return kept * exponentials / exponentials.sum(-1, keepdims=True)
-    return kept * exponentials / (kept * exponentials).sum(-1, keepdims=True)
-
-
-def assigned(case):
-    model = build(case)
-    step(model, case, 3)  # They move the bias of a gate that balances.
-    layer, arrays = model.get_layer("layer"), data(case)
-    size = (*layer.gate.gate_shape, case.experts)
-    wanted = np.random.default_rng(3).uniform(0.2, 1.0, size)
-    k = layer.gate.max_experts(once_decided=True) or case.experts
-    order = np.argsort(np.random.default_rng(4).uniform(size=size), axis=-1)
-    np.put_along_axis(wanted, order[..., k:], 0.0, axis=-1)
-    wanted /= wanted.sum(-1, keepdims=True)
-    layer.gate.assign_expert_weights(wanted)
-    found = _weights_of_rows(layer, arrays, case)
-    if case.masked and case.per_example and len(found) > case.batch:
-        found = found[arrays["mask"].ravel()]
-    same([found], [np.broadcast_to(wanted, found.shape)], case)
 
 
 def mixture(case):
@@ -421,23 +373,6 @@ def permutation(case):
     same([each[order] for each in first], second, case)
 
 
-def config(case):
-    model = build(case)
-    again = type(model).from_config(model.get_config())
-    configs = (_plain(each.get_config()) for each in (model, again))
-    a, b = (json.dumps(each, sort_keys=True, default=str) for each in configs)
-    assert a == b, "the config differs after from_config"
-
-
-def _plain(config):
-    """A config without build shapes, which a layer only has once it is built."""
-    if isinstance(config, dict):
-        return {k: _plain(v) for k, v in config.items() if k != "build_config"}
-    if isinstance(config, (list, tuple)):
-        return [_plain(each) for each in config]
-    return config
-
-
 def saved(case):
     model = build(case)
     step(model, case)
@@ -450,18 +385,6 @@ def saved(case):
         same(predicted(each, case), predicted(model, case), case, what)
     copy_seeds(model, again)
     same(step(again, case), step(model, case), case, "after one more step")
-
-
-def weights_file(case):
-    model = build(case)
-    step(model, case)
-    with tempfile.TemporaryDirectory() as folder:
-        path = str(Path(folder) / "model.weights.h5")
-        model.save_weights(path)
-        again = build(case)
-        again.load_weights(path)
-    copy_seeds(model, again)
-    same(predicted(again, case), predicted(model, case), case)
 
 
 def compiled(case):
@@ -546,219 +469,6 @@ def per_task(case):
         same([numpy(alone[name])], [outputs], case, name)
 
 
-def chosen(case):
-    (x, y), cut = split(case), case.batch * 3 // 4
-    other = keras.tree.map_structure(np.copy, y)
-    for each in other.values():
-        each[cut:] = 1.0 - each[cut:]
-
-    def choices(size, labels, **settings):
-        model = build(case)
-        labels = {name: each[:size] for name, each in labels.items()}
-        callbacks = [dk.ChooseExperts(by=1.0, every=0.25)]
-        settings |= {"batch_size": 6, "epochs": 4, "verbose": 0, "shuffle": False}
-        model.fit(x[:size], labels, callbacks=callbacks, **settings)
-        return [numpy(gate.choices) for gate in gates_of(model)]
-
-    expected = choices(cut, y)
-    for labels in (y, other):
-        found = choices(case.batch, labels, validation_split=0.25)
-        same(found, expected, case, "choices beside held-out rows")
-
-
-def class_weight(case):
-    generator = np.random.default_rng(5)
-    x = generator.normal(size=(24, DIM)).astype("float32")
-    y = (x[:, 0] + generator.normal(size=24) > 0).astype("float32")
-
-    def trained(**weights):
-        keras.utils.set_random_seed(0)
-        gate, bank = _parts(case)
-        tasks = [dk.Task("a", "binary")]
-        model = dk.build_multitask_model(DIM, tasks, case.layer, bank, gate)
-        compile_model(model, case)
-        callbacks = [dk.ChooseExperts(by=1.0, every=0.25)]
-        settings = {"batch_size": 6, "epochs": 4, "verbose": 0, "shuffle": False}
-        restart_dropout()
-        model.fit(x, y, callbacks=callbacks, **settings, **weights)
-        return all_weights(model)
-
-    expected = trained(sample_weight=np.where(y > 0, 0.02, 30.0).astype("float32"))
-    same(trained(class_weight={0: 30.0, 1: 0.02}), expected, case)
-
-
-def second_fit(case):
-    x, y = split(case)
-    settings = {"batch_size": 3, "verbose": 0, "shuffle": False}
-
-    # At higher rates the penalty of codes that reach no expert diverges.
-    slow = dataclasses.replace(case, optimizer="SGD(0.001)")
-
-    def plans(epochs):
-        model, found = initial(slow), []
-        model.fit(x, y, epochs=epochs, **settings)
-        starts = [int(gate.step) for gate in gates_of(model)]
-
-        def note(epoch, logs=None):
-            for gate, start in zip(gates_of(model), starts, strict=True):
-                plan = numpy(gate.deciding) - start if case.per_example else epoch
-                found.append(plan * (not gate.has_decided) + gate.has_decided)
-
-        callbacks = [
-            dk.DecideGates(by=0.6),
-            keras.callbacks.LambdaCallback(on_epoch_end=note),
-        ]
-        model.fit(x, y, epochs=10, callbacks=callbacks, **settings)
-        # A plan of 0 to 0 is none.
-        return [np.where(np.min(plan) < 0, 0, plan) for plan in found]
-
-    same(plans(7), plans(1), case, "plans of epochs")
-
-
-def behind_towers(case):
-    model, (x, _) = build(case), split(case)
-    if case.gate.startswith(DECIDE) and not case.decides:
-        decide(model, case)
-    outputs = dict(model.output)
-    outputs["a"] = keras.layers.Rescaling(1000.0, 5000.0)(outputs["a"])
-    shift = keras.layers.Rescaling(2.0, 1.0)
-    outputs["c"] = shift(keras.layers.Activation("tanh")(outputs["c"]))
-    model = dk.MultitaskModel(model.input, outputs, tasks=model.tasks)
-    whole = model(x, training=False)
-    small = dk.condense(model)(x, training=False)
-    for name, output in whole.items():
-        alone = take_task(model, name)(x, training=False)
-        same([numpy(small[name])], [numpy(output)], case, f"condensed {name}")
-        same([numpy(alone[name])], [numpy(output)], case, f"{name} alone")
-
-
-def other_bank(case):
-    arrays, gate = data(case), build(case).get_layer("layer").gate
-    more = dataclasses.replace(case, experts=case.experts + 1)
-    with pytest.raises(ValueError, match=r"built for \d+ experts"):
-        call(_layer(more, case.dispatch, gate), arrays)
-
-
-def kept(case):
-    model, (x, y) = build(case), split(case)
-    settings = {"batch_size": 3, "verbose": 0, "shuffle": False}
-    callback = dk.DecideGates(by=0.5)
-    model.fit(x, y, epochs=2, **settings)
-    shares = []
-
-    def stop(epoch, logs=None):
-        if not shares and all(gate.has_decided for gate in gates_of(model)):
-            model.optimizer.learning_rate = 0.0
-            shares.extend(numpy(gate.expert_weights()) for gate in gates_of(model))
-
-    then = keras.callbacks.LambdaCallback(on_epoch_begin=stop)
-    model.fit(x, y, epochs=8, callbacks=[callback, then], **settings)
-    found = [numpy(gate.expert_weights()) for gate in gates_of(model)]
-    for a, b in zip(found, shares, strict=True):
-        assert ((a > 0) == (b > 0)).all(), "other experts than decided"
-    same(found, shares, case, "shares after a decision, at a rate of 0")
-
-
-def replicated(case):
-    def fresh(seed):
-        keras.utils.clear_session(free_memory=False)
-        keras.config.set_dtype_policy(case.dtype)
-        keras.utils.set_random_seed(seed)
-        if case.layer not in LAZY or {*shapes} != {"x"}:
-            return initial(case)
-        outputs = [keras.layers.Flatten(), Scale(), keras.layers.Dense(1)]
-        model = keras.Sequential([_layer(case, case.dispatch), *outputs])
-        compile_model(model, case)
-        return model
-
-    x, y = split(case)
-    shapes = {"x": 0} if _is_built(case) else x
-    x = x["x"] if {*shapes} == {"x"} and case.layer in LAZY else x
-    settings = {"epochs": 2, "verbose": 0}
-    runs = dk.replicate(fresh, (x, y), seeds=(3, 4), batch_size=4, **settings)
-    alone = fresh(3)
-    alone.fit(dk.batches.Batches((x, y), 4, 3), shuffle=False, **settings)
-    same(all_weights(runs.copies[0].model), all_weights(alone), case)
-
-
-# Layers with one output.
-LAZY = ("MoE", "SmearExperts", "CGC")
-
-
-class Scale(keras.layers.Layer):
-    """A layer whose initializer Keras chooses when it is built."""
-
-    def build(self, shape):
-        self.scale = self.add_weight(shape=(1, shape[-1]))
-
-    def call(self, x):
-        return x * keras.ops.cast(self.scale, x.dtype)
-
-
-def torch_parameters(case):
-    if keras.backend.backend() != "torch":
-        return
-    model = build(case)
-    step(model, case)
-    held = {id(each) for each in model.parameters()}
-    missing = [v.path for v in model.trainable_variables if id(v.value) not in held]
-    assert not missing, f"not in model.parameters(): {missing}"
-
-
-def steps_per_execution(case):
-    if keras.backend.backend() == "torch":
-        return
-    (x, y), models = split(case), [build(case), build(case)]
-    for model, steps in zip(models, (1, 2), strict=True):
-        model.steps_per_execution = steps
-        model.make_train_function(force=True)  # It has one if its gates have decided.
-        model.fit(x, y, batch_size=3, epochs=2, verbose=0, shuffle=False)
-    same(*([numpy(v) for v in m.trainable_variables] for m in models), case)
-
-
-def sample_weight(case):
-    (x, y), models = split(case), [build(case), build(case)]
-    ones = keras.tree.map_structure(lambda a: np.ones(len(a), "float32"), y)
-    for model, weights_of_rows in zip(models, (None, ones), strict=True):
-        restart_dropout()
-        model.train_on_batch(x, y, sample_weight=weights_of_rows)
-    same(*([numpy(v) for v in m.trainable_variables] for m in models), case)
-
-
-def replicas(case):
-    if keras.backend.backend() != "jax":
-        return
-    devices = keras.distribution.list_devices("cpu")[:2]
-    alone = step(build(case), case, 2)
-    with keras.distribution.DataParallel(devices=devices).scope():
-        together = step(build(case), case, 2)
-    same(together, alone, case, f"on {len(devices)} devices")
-
-
-def exported(case):
-    if keras.backend.backend() != "tensorflow":
-        return  # The only backend that exports to all formats.
-    import tensorflow as tf
-
-    model, (x, _) = build(case), split(case)
-    step(model, case)
-    with tempfile.TemporaryDirectory() as folder:
-        model.export(folder, verbose=False)
-        loaded = tf.saved_model.load(folder)
-        outputs = loaded.serve(keras.tree.map_structure(tf.convert_to_tensor, x))
-    same(arrays_of(outputs), predicted(model, case), case)
-
-
-def drawn(case):
-    """Several gates begin as wide as a single one of as many experts."""
-    gate = initial(case).get_layer("layer").gate
-    found = np.abs(numpy(gate.trainable_weights[0])).max()
-    rows = gate.routing_dim if case.per_example else gate.num_experts
-    limit = np.sqrt(6 / (rows + gate.num_experts))
-    least = 0.7 if case.per_example else 0.5
-    assert least * limit < found <= limit * (1 + 1e-6), f"{found} for {limit}"
-
-
 def apart(case):
     """Inputs of one gate move no other gate, nor labels of one task another task."""
     model = build(case)
@@ -814,25 +524,6 @@ def run_case(case):
         globals()[case.oracle](case)
 
 
-# Features that differ between backends, such as random numbers.
-UNEQUAL = (*DRAWING, "LatentSkills", "use_ema")
-
-
-def values(case, expected=None):
-    """The predictions of a model, and its weights after two steps; compared if given.
-
-    Nothing of a case that draws numbers, or has no equal on JAX.
-    """
-    if any(name in case.gate + case.bank + case.optimizer for name in UNEQUAL):
-        return []
-    with dtype_policy(case.dtype):
-        model = build(case)
-        found = [*predicted(model, case), *step(model, case, 2)]
-    if expected is not None:
-        same(found, expected, case)
-    return found
-
-
 def as_lines(case):
     """Python that runs a case again, from the folder `tests`."""
     fields = [
@@ -845,4 +536,4 @@ def as_lines(case):
     return "\n".join([*lines, *(f"    {field}," for field in fields), "))"])
 
 
-__all__ = ["Case", "Refused", "as_lines", "run_case", "values"]
+__all__ = ["Case", "Refused", "as_lines", "run_case"]

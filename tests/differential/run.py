@@ -1,14 +1,11 @@
 """Run many drawn cases on one backend, and count what each oracle says.
 
-Run from the folder `tests`: `python -m differential.run 1000 1`. With `--values FILE`,
-the backend that comes first writes what models predict and what two steps make of
-them, and the others compare: `make test-differential` has the same cases for all.
-TensorFlow keeps 25 MB of each case: draw 500 at a time.
+Run from the folder `tests`: `python -m differential.run 1000 1`. TensorFlow keeps
+25 MB of each case: draw 500 at a time.
 """
 
 import argparse
 import collections
-import hashlib
 import os
 import sys
 import traceback
@@ -19,27 +16,21 @@ sys.path.append(str(Path(__file__).parents[2] / "scripts"))
 
 from common.command_line import COMPILE_FAST
 
-os.environ.setdefault(
-    "XLA_FLAGS",
-    # Two devices for the oracle that compares them with one.
-    "--xla_force_host_platform_device_count=2 "
-    # A program runs a few times: XLA would optimize it for seconds, which is most of
-    # the time of a case.
-    + COMPILE_FAST,
-)
+# A program runs a few times: XLA would optimize it for seconds, which is most of the
+# time of a case.
+os.environ.setdefault("XLA_FLAGS", COMPILE_FAST)
 
-import numpy as np
 from differential.cases import cases
-from differential.oracles import Refused, as_lines, run_case, values
+from differential.oracles import Refused, as_lines, run_case
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis.core import Phase
 from hypothesis.database import InMemoryExampleDatabase
 
 
-def judged(judge, case):
+def judged(case):
     """The result of a case: `right`, `refused`, or an error's first line."""
     try:
-        judge(case)
+        run_case(case)
     except Refused as refusal:
         return "refused", str(refusal)
     except Exception as error:
@@ -51,7 +42,7 @@ def judged(judge, case):
     return "right", ""
 
 
-def draw_and_judge(number, start, judge):
+def draw_and_judge(number, start):
     """Draw cases, judge each, and count the results by oracle."""
     counts, failures = collections.Counter(), {}
 
@@ -65,7 +56,7 @@ def draw_and_judge(number, start, judge):
     )
     @given(cases())
     def run(case):
-        result, details = judged(judge, case)
+        result, details = judged(case)
         kind = result if result in ("right", "refused") else "wrong"
         counts[case.oracle, kind] += 1
         if kind == "wrong":
@@ -78,46 +69,20 @@ def draw_and_judge(number, start, judge):
     return counts, failures
 
 
-class Backends:
-    """Write the values of cases, or compare them with those that are written."""
-
-    def __init__(self, path):
-        self.path = Path(path)
-        self.written = dict(np.load(path)) if self.path.exists() else None
-        self.found = {}
-
-    def judge(self, case):
-        name = hashlib.md5(repr(case).encode()).hexdigest()
-        written = self.written and {
-            key: self.written[key] for key in self.written if key.startswith(name)
-        }
-        found = values(case, written and [*written.values()])
-        self.found |= {f"{name}-{i:03}": each for i, each in enumerate(found)}
-
-    def write(self):
-        if self.written is None:
-            np.savez_compressed(self.path, **self.found)
-
-
 def main():
     """Print the counts, and the first cases of each kind of failure."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("number", type=int)
     parser.add_argument("seed", type=int, nargs="?", default=1)
-    parser.add_argument("--values", help="an .npz file of what another backend found")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
-    backends = arguments.values and Backends(arguments.values)
-    judge = backends.judge if backends else run_case
-    counts, failures = draw_and_judge(arguments.number, arguments.seed, judge)
+    counts, failures = draw_and_judge(arguments.number, arguments.seed)
     for (oracle, kind), count in sorted(counts.items()):
         print(f"{oracle:22} {kind:8} {count}")
     print(f"{sum(counts.values())} cases")
     for (oracle, error), found in failures.items():
         print(f"\n{oracle}: {error} ({len(found)} cases)\n{found[0][1]}")
         print("\n".join(as_lines(case) for case, _ in found[:2]))
-    if backends:
-        backends.write()
     sys.exit(bool(failures))
 
 

@@ -8,7 +8,7 @@ import warnings
 
 import keras
 import pytest
-from differential.cases import ARCHITECTURES, FAN, LAYERS, ORACLES, cases
+from differential.cases import ARCHITECTURES, LAYERS, ORACLES, cases
 from differential.oracles import Refused, as_lines, run_case
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
@@ -65,11 +65,6 @@ PAIRS = {
         "padding",
         lambda case: case.routing == "per gate" and case.layer,
         BY_GATE,
-    ),
-    "gates by a fan": (
-        "drawn",
-        lambda case: FAN in case.gate and (case.layer, case.per_example),
-        {*itertools.product(("MMoE", "CGC"), (False, True))},
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Files of UCI Adult and Census-Income, as they come, go through the pages' code."""
+"""Files of UCI Adult, as they come, go through the pages' code."""
 
 import re
 from pathlib import Path
@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 from checks import assert_close, assert_equal
 
-from research.papers.data import census_income
-
 pd = pytest.importorskip("pandas")
 DOCS = Path(__file__).parents[2] / "docs"
 LABELS = ["rich", "never_married"]
-CENSUS = list(census_income.__globals__["COLUMNS"])
 
 
 def code(page, kind="python"):
@@ -47,54 +44,6 @@ def adult(rng, rows):
     return [space[name] for name in ("train", "validation", "test")]
 
 
-def census_row(rng):
-    """A row of census-income.data, in which two columns say the labels."""
-    age, status = rng.integers(90), rng.choice(["Never married", "Divorced"])
-    filer = "Single" if status == "Never married" else "Nonfiler"
-    row = dict.fromkeys(CENSUS, "Not in universe") | {
-        "age": str(age),
-        "detailed industry recode": str(rng.integers(50)),
-        "instance weight": f"{rng.uniform(100, 2000):.2f}",
-        "marital stat": status,
-        "tax filer stat": filer,
-        "migration code-change in msa": rng.choice(["?", "MSA to MSA"]),
-        "citizenship": "Foreign born- Not a citizen of U S ",
-        "year": rng.choice(["94", "95"]),
-        "income": "50000+." if age > 45 else "- 50000.",
-    }
-    return ", ".join(row.values())
-
-
-def census(rng, rows):
-    """Tables for training, validation and test."""
-    Path("census.data").write_text("".join(census_row(rng) + "\n" for _ in range(rows)))
-    frame = pd.read_csv("census.data", names=CENSUS, skipinitialspace=True)
-    frame["rich"] = frame.pop("income") == "50000+."
-    frame["never_married"] = frame.pop("marital stat") == "Never married"
-    first, last = rows * 2 // 3, rows * 5 // 6
-    return frame[:first], frame[first:last], frame[last:]
-
-
-@pytest.fixture(params=[adult, census])
-def tables(request, tmp_path, monkeypatch):
-    """Tables for training, validation and test, of some rows of a file."""
-    monkeypatch.chdir(tmp_path)
-    return request.param(np.random.default_rng(0), 2_000)
-
-
-def trained(tables):
-    """The names that the code of docs/tabular.md gives, with these tables."""
-    blocks = [each for each in code("tabular.md")[:6] if "TableModel(" not in each]
-    imports, *blocks = blocks
-    space = dict(zip(("train", "validation", "test"), tables, strict=True))
-    exec(imports.partition("keras.utils")[0], space)
-    space["LABELS"] = LABELS
-    blocks[-1] = blocks[-1].partition("answers =")[0]
-    for block in blocks:
-        exec(block, space)
-    return space
-
-
 def test_files_of_adult_are_read_as_they_come(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for table in adult(np.random.default_rng(0), 120):
@@ -109,11 +58,18 @@ def test_files_of_adult_are_read_as_they_come(tmp_path, monkeypatch):
 
 @pytest.mark.traced
 @pytest.mark.backends("tensorflow", reason="TensorFlow looks strings up.")
-def test_a_file_becomes_a_served_model(tables):
+def test_a_file_becomes_a_served_model(tmp_path, monkeypatch):
     import tensorflow as tf
 
-    space = trained(tables)
-    train, _, test = tables
+    monkeypatch.chdir(tmp_path)
+    train, validation, test = adult(np.random.default_rng(0), 2_000)
+    space = {"train": train, "validation": validation, "test": test, "LABELS": LABELS}
+    blocks = [each for each in code("tabular.md")[:6] if "TableModel(" not in each]
+    imports, *blocks = blocks
+    exec(imports.partition("keras.utils")[0], space)
+    blocks[-1] = blocks[-1].partition("answers =")[0]
+    for block in blocks:
+        exec(block, space)
     inputs = space["encoder"].get_layer("table_encoder").raw_columns().input
     constant = {name for name in train if train[name].nunique(dropna=False) < 2}
     assert set(inputs) == {*test} - {*LABELS} - constant

@@ -6,7 +6,7 @@ import helpers
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal, dtype_of
+from checks import assert_close, assert_equal
 from helpers import built, numbers, numpy, refusals, shares, spread, weight_gradients
 from keras import ops
 
@@ -82,22 +82,6 @@ def test_integers_are_inputs_like_other_numbers():
         assert_close(layer(x), expected, rtol=1e-6)
 
 
-@pytest.mark.backend_independent
-@pytest.mark.parametrize("policy", ["float32", "mixed_float16"])
-@pytest.mark.parametrize(
-    ("shape", "units", "settings"),
-    [
-        ((2, 3), [4], {}),
-        ((2, 5, 3), [4, 2], {}),
-        ((2, 3, 5, 3), [4, 2, 6], {"shared_input": False}),
-    ],
-)
-def test_the_shapes_of_the_outputs_are_those_of_a_call(shape, units, settings, policy):
-    bank = DenseExperts(3, units, dtype=policy, **settings)
-    found, output = bank(keras.KerasTensor(shape)), bank(numbers(shape))
-    assert (found.shape, found.dtype) == (tuple(output.shape), dtype_of(output))
-
-
 @pytest.mark.traced
 def test_shapes_are_found_without_tracing_and_for_any_length(monkeypatch):
     bank = DenseExperts(3, [4, 2])
@@ -105,6 +89,8 @@ def test_shapes_are_found_without_tracing_and_for_any_length(monkeypatch):
     assert bank(keras.KerasTensor((None, 5))).shape == (None, 3, 2)
     with pytest.raises(ValueError, match="have value 5"):
         bank(keras.KerasTensor((None, 4)))
+    own_inputs = DenseExperts(3, [4, 2], shared_input=False)
+    assert own_inputs(keras.KerasTensor((None, 3, 5, 6))).shape == (None, 3, 5, 2)
     model = helpers.model_of(DenseExperts(2, [4, 5]), None, 3)
     assert model.output_shape == (None, 2, None, 5)
     assert model.predict(numbers((3, 6, 3)), verbose=0).shape == (3, 2, 6, 5)
@@ -206,15 +192,6 @@ def test_merged_experts_are_one_dense_network_for_each_example(shape, gated):
         assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_merged_experts_compute_in_the_dtype_of_the_bank():
-    # JAX has no float64 by default, and warns.
-    more = ["float64"] * (keras.backend.backend() != "jax")
-    for dtype in ("float32", "mixed_float16", *more):
-        bank = built(DenseExperts(2, [4, 3], dtype=dtype), 5)
-        merged = bank.call_merged(numbers((2, 5)), shares(2, 2), True)
-        assert dtype_of(merged) == keras.DTypePolicy(dtype).compute_dtype
-
-
 def gated_bank(x, units=(4, 2), **settings):
     activations = [*["silu"] * (len(units) - 1), None]
     bank = DenseExperts(3, units, activations, gated=True, **settings)
@@ -242,22 +219,6 @@ def test_gated_experts_are_swiglu_networks(shape, units):
         expected.append(y @ last[0] + last[1])
     assert_close(bank(x), np.stack(expected, axis=1), rtol=1e-4, atol=1e-4)
     assert bank(keras.KerasTensor(shape)).shape == bank(x).shape
-
-
-def test_the_gradient_of_gated_experts_by_hand():
-    x = numbers((6, 5))
-    bank = gated_bank(x)
-    found = weight_gradients(bank, lambda: ops.sum(bank(x)))
-    kernel, bias, last, _ = map(numpy, bank.weights)
-    for i in range(3):
-        gate, value = np.split(x @ kernel[i] + bias[i], 2, axis=1)
-        share = 1 / (1 + np.exp(-gate))
-        by_hidden = last[i].sum(axis=1)
-        by_gate = by_hidden * value * share * (1 + gate * (1 - share))
-        by_product = np.concatenate([by_gate, by_hidden * gate * share], axis=1)
-        by_last = np.repeat((gate * share * value).sum(axis=0)[:, None], 2, axis=1)
-        wanted = [x.T @ by_product, by_product.sum(axis=0), by_last, [6.0, 6.0]]
-        assert_close([each[i] for each in found], wanted, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.backend_independent

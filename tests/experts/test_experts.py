@@ -5,7 +5,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
-from helpers import built, numbers, numpy, refusals, reloaded, shares, weight_gradients
+from helpers import built, numbers, numpy, refusals, shares, weight_gradients
 from keras import layers, ops
 
 from dselectk_keras import Experts
@@ -122,17 +122,6 @@ def test_a_slice_keeps_weights_and_what_layers_got_from_data():
 
 
 @pytest.mark.backend_independent
-def test_a_resized_bank_keeps_every_setting_of_its_config():
-    l2 = keras.regularizers.L2(0.5)
-    bank = Experts(layers.Dense(4), 2, False, activity_regularizer=l2, dtype="float16")
-    found, wanted = bank.resized(3).get_config(), bank.get_config()
-    names = set(wanted) - {"name", "template", "num_experts"}
-    assert {name: found[name] for name in names} == {
-        name: wanted[name] for name in names
-    }
-
-
-@pytest.mark.backend_independent
 def test_a_resized_bank_keeps_its_settings_and_is_not_frozen():
     bank = Experts(sequential(), 2, shared_input=False)
     assert not bank.resized(4).shared_input
@@ -144,14 +133,6 @@ def test_a_resized_bank_keeps_its_settings_and_is_not_frozen():
     frozen.trainable = False
     assert len(built(frozen.resized(3), 3).trainable_variables) == 6
     assert not frozen.trainable_variables
-
-
-def test_a_saved_bank_gives_the_same_outputs(tmp_path):
-    template = keras.Sequential([layers.Conv2D(2, 3), layers.BatchNormalization()])
-    model = helpers.model_of(Experts(template, 2), 5, 5, 1)
-    x = numbers((2, 5, 5, 1))
-    model(x, training=True)
-    assert_equal(reloaded(model, tmp_path)(x), model(x))
 
 
 @pytest.mark.backend_independent
@@ -199,51 +180,6 @@ def test_merged_copies_are_one_expert_for_each_example(name):
     ):
         found = bank.call_merged(x, weights, per_example)
         assert_close(found, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_gradients_of_merged_copies_reach_all_experts_and_the_weights():
-    bank, x = Experts(sequential(), 3), numbers((4, 3))
-    bank(x)
-    weights = keras.Variable(shares(4, 3))
-
-    def compute():
-        return [ops.sum(bank.call_merged(x, weights.value, True) ** 2)]
-
-    _, gradients = helpers.value_and_gradients(
-        compute, [*bank.trainable_variables, weights]
-    )
-    assert len(gradients) == 13
-    assert all(found.any() for found in gradients)
-
-
-def test_copies_can_be_merged_after_slicing_and_saving():
-    bank, x = Experts(sequential(), 3), numbers((2, 3))
-    bank(x)
-    merged = bank.call_merged(x, ops.convert_to_tensor([0.0, 0.5, 0.5]))
-    some = bank.sliced([1, 2])
-    loaded = Experts.from_config(some.get_config())
-    loaded.build(x.shape)
-    loaded.set_weights(some.get_weights())
-    for copy in (some, loaded):
-        found = copy.call_merged(x, ops.convert_to_tensor([0.5, 0.5]))
-        assert_close(found, merged, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("moment", ["before it is built", "after"])
-@pytest.mark.parametrize("per_example", [False, True])
-def test_frozen_experts_are_merged_as_others(per_example, moment):
-    x = numbers((4, 3))
-    weights = ops.convert_to_tensor(shares(4, 3) if per_example else shares(3))
-    bank = Experts(keras.Sequential([layers.Dense(5, "tanh"), layers.Dense(2)]), 3)
-    if moment == "before it is built":
-        bank.trainable = False
-    bank(x)
-    bank.trainable = False
-    bank.check_mergeable()
-    found = numpy(bank.call_merged(x, weights, per_example))
-    assert len(bank.parameters()) == 4
-    bank.trainable = True
-    assert_close(found, bank.call_merged(x, weights, per_example))
 
 
 def test_partly_frozen_experts_are_merged_with_their_frozen_parts():

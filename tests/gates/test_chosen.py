@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from checks import assert_close, assert_equal
 from gate_cases import Case
-from helpers import built, model_of, numbers, numpy, refusals, reloaded, spread
+from helpers import built, numbers, numpy, refusals, spread
 from keras import ops
 
 import dselectk_keras as dk
@@ -136,18 +136,9 @@ def test_dselect_k_says_how_far_it_is_from_a_decision():
 
 def test_other_gates_say_what_they_keep():
     cold = dk.baselines.SoftmaxSelectorGate(2, temperature=1e-16, num_gates=3)
-    for gate in (dk.TopKGate(2, num_gates=3), cold):
+    sigmoid = dk.TopKGate(3, scores="sigmoid", num_gates=3)
+    for gate in (dk.TopKGate(2, num_gates=3), sigmoid, cold):
         assert_selects_what_it_weighs(spread(built(gate)))
-
-
-@pytest.mark.every_backend
-def test_it_reloads(tmp_path):
-    gate = dk.ChosenGate(initial_choices=[1, 0], kept=[4, 7, 9], num_before=10)
-    model = model_of(gate, 3, 2)
-    gate.trainable_weights[0].assign([1.0, 0.0])
-    again, x = reloaded(model, tmp_path), numbers((2, 3, 2))
-    assert_equal(again(x), model(x))
-    assert again.layers[-1].get_config() == gate.get_config()
 
 
 @pytest.mark.every_backend

@@ -57,15 +57,6 @@ def test_what_finds_no_slot_is_left_out(num_chosen, num_slots, wanted):
     assert assigned(USED, num_chosen, num_slots)[1] == wanted
 
 
-def test_any_table_is_consistent():
-    rng = np.random.default_rng(0)
-    for _ in range(3):
-        used = (rng.random((9, 5)) < 0.4).astype("float32")
-        _, found = assigned(used, num_chosen=5, num_slots=9)
-        assert {*found} == {*map(tuple, np.argwhere(used).tolist())}
-        assert all(example == row for (row, _), example in found.items())
-
-
 def test_choices_have_their_weights_and_whether_they_are_all():
     weights = USED[:, None] * numbers((4, 2, 3))
     weights[0, 0, 0] = 0.0  # Only the second gate chose the expert.

@@ -60,14 +60,6 @@ def train_call(gate, *routing_inputs):
     return gate(numbers((BATCH, gate.num_experts, 2)), *routing_inputs, training=True)
 
 
-def sparse_weights(num_experts, num_used, seed=0):
-    """Random weights on the simplex with so many non-zeros, at random places."""
-    generator, weights = np.random.default_rng(seed), np.zeros(num_experts)
-    places = generator.choice(num_experts, num_used, replace=False)
-    weights[places] = generator.dirichlet(np.ones(num_used))
-    return weights
-
-
 @pytest.mark.parametrize("gamma", [0.5, 1.0])
 def test_weights_by_hand(gamma):
     gate = built(4, num_nonzeros=2, gamma=gamma)
@@ -77,17 +69,6 @@ def test_weights_by_hand(gamma):
     selectors = np.array([[0, 0, 27, 5], [5, 0, 27, 0]]) / 32
     assert_close(gate.selector_outputs(), selectors, atol=1e-6)
     assert_close(gate.expert_weights(), [0.25, 0.75] @ selectors, atol=1e-6)
-
-
-def test_per_example_logits_are_an_affine_map_of_the_routing_inputs():
-    gate = spread(built(4, num_nonzeros=3, per_example=True))
-    z_kernel, z_bias, w_kernel, w_bias = map(numpy, gate.trainable_weights)
-    x = numbers((BATCH, DIM))
-    static = built(4, num_nonzeros=3)
-    for row, weights in zip(x, numpy(gate.expert_weights(x)), strict=True):
-        z, w = row @ z_kernel + z_bias, row @ w_kernel + w_bias
-        static.set_weights([z.reshape(3, 1, 2), w.reshape(3, 1)])
-        assert_close(weights, static.expert_weights(), atol=1e-5)
 
 
 def test_normalized_logits_by_hand():
@@ -110,14 +91,6 @@ def test_normalized_logits_by_hand():
     assert_close(weights, [[1 - second, second]], atol=1e-5)
 
 
-def test_normalized_logits_start_near_zero_and_are_off_by_default():
-    gate = built(4, per_example=True, normalize=True)
-    scales = [w for w in gate.trainable_weights if w.name.endswith("kernel_scale")]
-    assert [numpy(w).tolist() for w in scales] == [[np.float32(0.01)] * DIM] * 2
-    assert len(built(4, per_example=True).trainable_weights) == 4
-    assert len(built(4, normalize=True).trainable_weights) == 2
-
-
 def test_several_gates_are_the_gates_side_by_side():
     z, w = numbers((3, 2, 1, 3), scale=0.3), numbers((3, 2, 1))
     several = numpy(built(5, num_gates=3, weights=[z, w]).expert_weights())
@@ -137,13 +110,6 @@ def test_one_initializer_gives_every_variable_numbers_of_its_own():
     shared = keras.initializers.RandomNormal()
     gates = [built(4, w_initializer=shared) for _ in range(2)]
     assert not np.allclose(*(numpy(gate.trainable_weights[1]) for gate in gates))
-
-
-def test_one_selector_has_no_choice_to_weigh():
-    gate = built(4, num_nonzeros=1)
-    assert_equal(gate.expert_weights(), numpy(gate.selector_outputs())[0])
-    _, by_w = weight_gradients(gate, lambda: ops.sum(train_call(gate) ** 2))
-    assert_equal(by_w, 0)
 
 
 @pytest.mark.parametrize("per_example", [False, True])
@@ -187,9 +153,7 @@ def test_huge_logits_give_finite_values_and_gradients(size):
 
 
 test_settings_that_cannot_be_are_refused = refusals(
-    (dk.DSelectKGate, r"`gamma` must be positive.*gamma=0\.0", {"gamma": 0.0}),
-    (dk.DSelectKGate, r"`gamma` must be positive.*gamma=-1\.0", {"gamma": -1.0}),
-    (dk.DSelectKGate, "`gamma` must be a finite.*gamma=inf", {"gamma": float("inf")}),
+    (dk.DSelectKGate, "`gamma` must be .* above 0", {"gamma": 0.0}, {"gamma": -1.0}),
     (dk.DSelectKGate, "`gamma` must be a finite.*gamma=nan", {"gamma": float("nan")}),
     (dk.DSelectKGate, "`num_nonzeros` must be a positive", 0, -1, 1.5, True, "2"),
     (dk.DSelectKGate, "`num_nonzeros` must be at most 65,536", 2**16 + 1),
@@ -204,13 +168,6 @@ def test_unreachable_codes_are_penalized_and_not_made_up_for():
     assert_equal(gate.expert_weights(), [0.25, 0.25, 0.25])
     train_call(gate)
     assert_close(gate.losses, [0.5 / 0.75])
-
-
-@pytest.mark.parametrize("num_experts", [4, 16])
-def test_powers_of_two_have_no_unreachable_codes(num_experts):
-    gate = built(num_experts)
-    train_call(gate)
-    assert gate.losses == []
 
 
 @pytest.mark.parametrize("num_experts", [3, 5, 6, 9, 20])
@@ -287,13 +244,6 @@ def test_mean_reduction_divides_the_penalties_by_the_batch(target):
     assert_close(losses["mean"], losses["sum"] / BATCH, rtol=1e-5)
 
 
-def test_mean_reduction_leaves_a_static_gate_alone():
-    zeros = [np.zeros((1, 1, 2)), np.zeros((1, 1))]
-    gate = built(3, 1, reduction="mean", weights=zeros)
-    train_call(gate)
-    assert_close(gate.losses[0], 1 / 0.75, rtol=1e-6)
-
-
 def test_gamma_follows_its_schedule_in_training_calls_only():
     weights = [np.full((1, 1, 2), 0.5), np.zeros((1, 1))]
     gate = built(4, 1, gamma=dk.Ramp(4.0, 1.0, end=2), weights=weights)
@@ -312,28 +262,6 @@ def test_gamma_follows_its_schedule_in_training_calls_only():
 def test_the_first_bits_are_within_a_hundredth_of_the_first_gamma():
     z = numpy(built(16, 500, gamma=dk.Ramp(4.0, 0.1, end=9)).weights[0])
     assert 0.038 < np.abs(z).max() <= 0.04
-
-
-def test_an_entropy_schedule_sees_one_at_the_first_training_call():
-    gate = built(4, entropy_reg=lambda calls: calls)
-    found = []
-    for _ in range(3):
-        train_call(gate)
-        found.append(numpy(gate.losses[0]))
-        gate(numbers((BATCH, 4, 2)), training=False)
-    assert_close(found, np.multiply([1, 2, 3], found[0]), rtol=1e-5)
-
-
-@pytest.mark.backend_independent
-@pytest.mark.parametrize("num_gates", [None, 3])
-@pytest.mark.parametrize("per_example", [False, True])
-def test_report_has_a_number_for_every_selector(num_gates, per_example):
-    gate = built(5, 2, per_example=per_example, num_gates=num_gates)
-    inputs = [numbers((BATCH, DIM))] if per_example else []
-    found = gate.report(*inputs)["selectors"]
-    shape = (*[BATCH] * per_example, *[3] * (num_gates is not None), 2)
-    shapes = {name: tuple(value.shape) for name, value in found.items()}
-    assert shapes == {"binary": shape, "reachable": shape}
 
 
 def test_report_tells_binary_selectors_and_their_reachable_mass():
@@ -393,29 +321,6 @@ test_a_list_of_another_length_is_refused = refusals(
 )
 
 
-@pytest.mark.backend_independent
-@pytest.mark.parametrize(
-    ("num_experts", "num_used"),
-    [(2, 2), *((n, used) for n in (4, 5, 9) for used in (1, 2, 3, 4))],
-)
-@pytest.mark.parametrize("gamma", [0.1, 1.0, 10.0])
-def test_a_gate_can_have_any_sparse_weights(num_used, num_experts, gamma):
-    for seed in range(3):
-        weights = sparse_weights(num_experts, num_used, seed)
-        gate = built(num_experts, num_nonzeros=4, gamma=gamma)
-        gate.assign_expert_weights(weights)
-        assert_close(gate.expert_weights(), weights, atol=1e-6)
-        assert numpy(gate.report()["selectors"]["binary"]).all()
-
-
-@pytest.mark.backend_independent
-def test_gates_can_have_different_numbers_of_experts():
-    weights = np.stack([sparse_weights(6, used, seed=used) for used in (1, 2, 3)])
-    gate = built(6, num_nonzeros=3, num_gates=3)
-    gate.assign_expert_weights(weights)
-    assert_close(gate.expert_weights(), weights, atol=1e-6)
-
-
 def test_spare_selectors_share_the_smallest_weight_as_in_proposition_1():
     gate = built(4, num_nonzeros=4)
     gate.assign_expert_weights([0.25, 0, 0, 0.75])
@@ -423,20 +328,6 @@ def test_spare_selectors_share_the_smallest_weight_as_in_proposition_1():
     # Experts 3, 0, 0, 0 with the codes 11, 00, 00, 00.
     assert_equal(np.squeeze(z) > 0, [[1, 1], [0, 0], [0, 0], [0, 0]])
     assert_close(np.exp(np.squeeze(w)), [0.75, 0.25 / 3, 0.25 / 3, 0.25 / 3], rtol=1e-6)
-
-
-def test_slack_leaves_a_gradient_at_nearly_the_weights():
-    weights = sparse_weights(8, 2)
-    gate = built(8)
-
-    def by_z():
-        return weight_gradients(gate, lambda: ops.sum(train_call(gate) ** 2))[0]
-
-    gate.assign_expert_weights(weights)
-    assert_equal(by_z(), 0)
-    gate.assign_expert_weights(weights, slack=0.05)
-    assert (by_z() != 0).all()
-    assert_close(gate.expert_weights(), weights, atol=0.01)
 
 
 def test_assigned_weights_meet_the_present_gamma():

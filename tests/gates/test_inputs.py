@@ -28,12 +28,12 @@ def test_a_tuple_stands_for_two_arguments(given, arguments):
     ("given", "text"),
     [
         # The units of one expert.
-        (((8, 4),), r"output of one expert.*\(8, 4\)\. Pass a list"),
+        (((8, 4),), r"an axis for their outputs.*\(8, 4\)"),
         # A tuple is experts and routing inputs, not two experts.
         ((((8, 4), (8, 4)),), r"gate\(\[first, second\]\), not a tuple"),
         # The axes of the experts and of the batch are swapped.
         (((4, 8, 2), (8, 3)), r"shape \(4, 8, 2\) and 8 routing inputs"),
-        (([(4, 2)], (8, 3)), r"the same number of examples"),
+        (([(4, 2)], (8, 3)), r"as many examples as the routing inputs"),
     ],
 )
 @pytest.mark.parametrize("symbolic", [False, True])

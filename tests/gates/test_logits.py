@@ -5,7 +5,7 @@ from checks import assert_close, assert_equal
 from helpers import built, numbers, numpy, refusals, softmax, spread, weight_gradients
 from keras import ops
 
-from dselectk_keras import DSelectKGate, SoftmaxGate, TopKGate
+from dselectk_keras import DSelectKGate, SoftmaxGate
 from dselectk_keras.gates.logits import Logits
 
 
@@ -69,20 +69,16 @@ def test_normalized_logits_by_hand():
     assert [numpy(w).tolist() for w in norms] == [[1, 1], [0, 0], scale, [0, 0]]
 
 
-@pytest.mark.parametrize("make", [SoftmaxGate, TopKGate], ids=["softmax", "top-k"])
 @pytest.mark.parametrize("num_gates", [None, 2])
-def test_gates_normalize_inputs_and_kernel(make, num_gates):
-    settings = {"num_nonzeros": 2} if make is TopKGate else {}
-    gate = make(normalize=True, use_bias=True, num_gates=num_gates, **settings)
+def test_gates_normalize_inputs_and_kernel(num_gates):
+    gate = SoftmaxGate(normalize=True, use_bias=True, num_gates=num_gates)
     spread(built(gate, 3, 4))
     kernel, bias, *norms = map(numpy, gate.trainable_weights)
     x = numbers((6, 4), seed=9)
     wanted = normalized(kernel, norms, x) + bias
     wanted = wanted.reshape(6, *gate.gate_shape, 3)
     assert_close(gate._logits(x), wanted, atol=1e-5)
-    kept = wanted >= np.sort(wanted)[..., -2:-1] if make is TopKGate else wanted < 99
-    wanted_weights = softmax(np.where(kept, wanted, -np.inf))
-    assert_close(gate.expert_weights(x), wanted_weights, atol=1e-5)
+    assert_close(gate.expert_weights(x), softmax(wanted), atol=1e-5)
     # Neither the scale of the inputs nor that of the kernel matters, but for epsilon.
     gate.trainable_weights[0].assign(7 * kernel)
     assert_close(gate._logits(9 * x), wanted, atol=0.02)
@@ -113,26 +109,17 @@ def test_static_logits_are_not_normalized():
     assert [tuple(w.shape) for w in weights] == [(3,)]
 
 
-@pytest.mark.parametrize("use_bias", [False, True])
-@pytest.mark.parametrize("normalize", [False, True])
-def test_each_gate_may_have_inputs_of_its_own(use_bias, normalize):
-    gates = SoftmaxGate(num_gates=3, use_bias=use_bias, normalize=normalize)
+def test_normalized_inputs_of_each_gate():
+    gates = SoftmaxGate(num_gates=3, use_bias=True, normalize=True)
     gates.build((None, 2), (None, 3, 4))
     spread(gates)
-    kernel, *others = map(numpy, gates.trainable_weights)
-    bias = others.pop(0) if use_bias else np.zeros(6)
+    kernel, bias, *norms = map(numpy, gates.trainable_weights)
     x = numbers((5, 3, 4), seed=9)
     found = numpy(gates._logits(x))
     for i in range(3):
-        own = kernel[:, 2 * i : 2 * i + 2]
-        logits = normalized(own, others, x[:, i]) if normalize else x[:, i] @ own
-        assert_close(found[:, i], logits + bias[2 * i : 2 * i + 2], atol=1e-5)
-
-
-def test_the_same_inputs_for_each_gate_are_the_inputs_for_all():
-    gate, x = built(SoftmaxGate(num_gates=3), 2, 4), numbers((5, 4))
-    found, wanted = map(gate.expert_weights, (np.stack([x] * 3, axis=1), x))
-    assert_close(found, wanted, atol=1e-6)
+        own = slice(2 * i, 2 * i + 2)
+        wanted = normalized(kernel[:, own], norms, x[:, i]) + bias[own]
+        assert_close(found[:, i], wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("routing_dim", [None, 16])

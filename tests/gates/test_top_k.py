@@ -2,12 +2,11 @@ import warnings
 from functools import partial
 
 import helpers
-import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
 from gate_cases import Case
-from helpers import numbers, numpy, reloaded, sigmoid, softmax, spread, weight_gradients
+from helpers import numbers, numpy, sigmoid, softmax, spread, weight_gradients
 from keras import ops
 
 import dselectk_keras as dk
@@ -98,27 +97,6 @@ def test_weights_by_hand(logits, settings, wanted):
     assert_close(found, wanted, rtol=1e-5)
 
 
-@pytest.mark.parametrize("num_nonzeros", [1, 2, N])
-def test_every_example_keeps_exactly_k(num_nonzeros):
-    gate = top_k(num_nonzeros, features=DIM)
-    weights = numpy(gate.expert_weights(numbers((BATCH, DIM))))
-    assert_equal((weights > 0).sum(axis=1), num_nonzeros)
-    assert_close(weights.sum(axis=1), 1, rtol=1e-6)
-
-
-def test_noise_is_there_in_training_only():
-    gate = top_k(2, features=DIM, noise=True, seed=0)
-    quiet = top_k(2, features=DIM)
-    gate.set_weights([numbers(w.shape) for w in gate.trainable_weights])
-    quiet.set_weights(gate.get_weights()[:1])
-    inputs = (numbers((BATCH, N, 3)), numbers((BATCH, DIM)))
-    wanted = numpy(quiet(inputs))
-    assert_equal(gate(inputs, training=False), wanted)
-    noisy = [numpy(gate(inputs, training=True)) for _ in range(2)]
-    assert not np.allclose(noisy[0], wanted)
-    assert not np.allclose(noisy[0], noisy[1])
-
-
 def test_the_noise_starts_at_softplus_of_zero():
     gate = top_k(N, features=DIM, noise=True, kernel_initializer="zeros", seed=0)
     weights = gate.route(numbers((5000, DIM)), training=True).weights
@@ -192,24 +170,6 @@ def test_each_gate_has_its_distance_from_a_binary_selection():
         assert_equal(found.choices, [[1, 0], [0, 1]])
         assert_close(found.distance, distances, rtol=1e-5)
         gate.step.assign(2)
-
-
-def test_models_are_condensed_after_dense_steps_and_with_sigmoid_scores():
-    def model_with(gate, tasks):
-        inputs = keras.Input((DIM,))
-        layer = dk.MMoE(dk.DenseExperts(8, [3]), gate, tasks, stacked=True)
-        return keras.Model(inputs, layer(inputs)), layer.gate
-
-    model, gate = model_with(dk.TopKGate(2, dense_steps=1), ["a"])
-    with pytest.raises(ValueError, match="2 selectors are not binary"):
-        dk.condense(model)
-    gate.step.assign(2)
-    small, x = dk.condense(model), numbers((BATCH, DIM))
-    assert small.layers[-1].experts.num_experts == 2
-    assert_close(small(x), model(x), atol=1e-5)
-    model, gate = model_with(dk.TopKGate(3, scores="sigmoid"), ["a", "b"])
-    gate.trainable_weights[0].assign(3 * numbers((2, 8)))
-    assert_close(dk.condense(model)(x), model(x), atol=1e-5)
 
 
 def test_the_noise_has_a_factor():
@@ -320,18 +280,6 @@ def test_each_gate_has_a_bias_of_its_own_load_which_dense_steps_leave():
         assert_close(np.sort(numpy(bias(gate))), wanted, rtol=1e-6)
 
 
-def test_padding_of_routed_tokens_has_no_load():
-    gate = dk.TopKGate(1, bias_rate=0.1)
-    moe = dk.MoE(dk.DenseExperts(3, [2]), gate, per_example=True)
-    model = keras.Sequential([keras.Input((4, 3)), keras.layers.Masking(), moe])
-    gate.trainable_weights[0].assign(np.eye(3))
-    x = np.zeros((2, 4, 3), "float32")
-    x[0, :2], x[1, :1] = np.eye(3)[[0, 1]], np.eye(3)[[1]]
-    model(x, training=True)
-    # The loads are 1, 2 and 0. Padding, all zeros, would be at the first expert.
-    assert_close(bias(gate), [0, -0.1, 0.1], atol=1e-7)
-
-
 def test_dropped_experts_are_not_chosen_whatever_their_bias():
     gate = with_bias(num_gates=500, expert_dropout=0.5, seed=0)
     bias(gate).assign(np.tile([0.0, 0.0, 9.0], (500, 1)))
@@ -395,53 +343,7 @@ def test_a_frozen_gate_keeps_its_bias_and_counts_its_steps():
     assert (numpy(bias(moe.gate)) != before).any()
 
 
-def test_fit_balances_the_load_and_keeps_the_bias(tmp_path):
-    gate = dk.TopKGate(1, bias_rate=0.02, scores="sigmoid", use_bias=True)
-    moe = dk.MoE(dk.DenseExperts(4, [3]), gate, per_example=True, name="moe")
-    model = helpers.model_of(moe, 2)
-    kernel, first = gate.trainable_weights
-    kernel.assign(0.1 * numbers(kernel.shape))
-    first.assign([1.0, 0.0, 0.0, 0.0])
-    x, y = numbers((64, 2)), numbers((64, 3))
-
-    def loads():
-        return (numpy(moe.expert_weights(x)) > 0).sum(axis=0)
-
-    assert loads().tolist() == [64, 0, 0, 0]
-    model.compile("sgd", "mse")
-    model.fit(x, y, batch_size=64, epochs=40, verbose=0)
-    assert loads().min() > 0
-    again = reloaded(model, tmp_path)
-    assert_equal(again(x), model(x))
-    found = bias(again.get_layer("moe").gate)
-    assert_equal(found, bias(gate))
-    assert numpy(found)[0] < 0
-
-
 UNTRAINED = "does not train the router of a `TopKGate` with num_nonzeros=1: .*Switch"
-
-
-@pytest.mark.backend_independent
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"scores": "sigmoid"},
-        {"noise": True, "use_bias": True, "normalize": True},
-        {"bias_rate": 0.1},
-        {"expert_dropout": 0.5, "z_reg": 0.1},
-        {"weights_regularizer": dk.ImportanceRegularizer(0.1)},
-        # These train the router, but for the balance of the load alone.
-        {"noise": True, "load_reg": 0.1},
-    ],
-    ids=" ".join,
-)
-def test_a_gate_of_one_expert_warns_that_no_loss_trains_its_router(settings):
-    with pytest.warns(UserWarning, match=UNTRAINED):
-        top_k(1, features=DIM, **settings)
-    if "bias_rate" not in settings:
-        with pytest.warns(UserWarning, match=UNTRAINED):
-            top_k(1, **settings)
 
 
 @pytest.mark.backend_independent

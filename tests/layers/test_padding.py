@@ -85,31 +85,7 @@ def test_merging_and_static_gates_do_not_read_padding(per_example):
     assert_padding_is_not_read(dk.MoE(bank, dk.DSelectKGate(2)))
 
 
-def test_an_attentive_gate_that_chooses_once_per_sequence_does_not_read_padding():
-    bank, pool = dk.DenseExperts(3, [4, 3]), layers.GlobalAveragePooling1D()
-    layer = dk.baselines.AttentiveMoE(
-        bank, dk.baselines.AttentiveGate(4), True, routing_network=pool
-    )
-    filled = [np.where(MASK[..., None], X, np.float32(value)) for value in (0, 37)]
-    assert_equal(*(numpy(layer(x, mask=MASK))[MASK] for x in filled))
-
-
-def test_a_sequence_of_padding_alone_adds_nothing():
-    def make():
-        gate = dk.TopKGate(2, weights_regularizer=dk.ImportanceRegularizer(0.5))
-        pool = layers.GlobalAveragePooling1D()
-        return dk.MoE(dk.DenseExperts(3, [3]), gate, True, routing_network=pool)
-
-    whole, short = make(), make()
-    for layer in (whole, short):
-        layer.build(X.shape)
-    short.set_weights(whole.get_weights())
-    y = whole(X, mask=MASK, training=True)
-    assert_close(numpy(y)[:2], short(X[:2], mask=MASK[:2], training=True), rtol=1e-5)
-    assert_equal(numpy(y)[2], 0.0)
-    assert_close(whole.losses, short.losses, rtol=1e-5)
-
-
+@pytest.mark.traced
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("pools", [False, True], ids=["tokens", "sequences"])
 def test_a_mask_of_the_routing_inputs_alone_leaves_padding_out(pools, compiled):
@@ -172,16 +148,6 @@ def test_routing_inputs_of_positions_that_do_not_count_are_not_read(rank):
 
         found.append(weight_gradients(layer, compute))
     assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
-
-
-def test_a_sequence_whose_inputs_are_padding_has_no_part_in_the_gate():
-    layer = dk.MoE(dk.DenseExperts(3, [3]), dk.SoftmaxGate(z_reg=0.3), True)
-    v = numbers((3, 2), seed=5)
-    y = numpy(layer(X, v, mask=MASK, training=True))
-    losses = list(layer.losses)
-    layer(X[:2], v[:2], mask=MASK[:2], training=True)
-    assert_close(losses, layer.losses, rtol=1e-5)
-    assert_equal(y[2], 0.0)
 
 
 class Flat(layers.Flatten):

@@ -1,7 +1,5 @@
 """Each token of a sequence chooses its experts, and padding has no part in it."""
 
-from functools import partial
-
 import keras
 import numpy as np
 import pytest
@@ -100,33 +98,6 @@ def test_padding_has_no_part_in_outputs_losses_gradients_and_capacity(name, disp
         assert int(padded.num_dropped) == int(short.num_dropped)
 
 
-def test_padding_takes_no_slot_of_an_expert():
-    (padded,) = pair(dk.SwitchGate, [(1, 6, DIM)], dispatch=1.0)
-    x = np.repeat(X[:1, :1], 6, axis=1)  # All choose one expert, of ceil(2 / 5) slots.
-    mask = np.array([[False, False, False, False, True, True]])
-    y = numpy(padded(x, mask=mask))
-    assert (np.abs(y).sum(axis=-1) > 0).tolist() == [[False] * 4 + [True, False]]
-    assert int(padded.num_dropped) == 1
-
-
-def test_the_sparsity_penalty_is_a_mean_over_tokens_that_are_not_padding():
-    make = partial(dk.GumbelSoftmaxGate, sparsity_reg=0.5, seed=0)
-    padded, short = pair(make, [X.shape, (None, DIM)])
-    padded(X, mask=MASK, training=True)
-    short(X[MASK], training=True)
-    assert_alike(padded.losses, short.losses)
-
-
-def test_the_router_z_loss_by_hand():
-    moe = dk.MoE(dk.DenseExperts(2, [3]), dk.SwitchGate(z_reg=0.5), per_example=True)
-    moe.build((None, None, 2))
-    moe.gate.trainable_variables[0].assign([[1.0, 0.0], [0.0, -1.0]])
-    x = np.array([[[1.0, 2.0], [3.0, 0.5], [9.0, 9.0]]], "float32")
-    moe(x, mask=np.array([[True, True, False]]), training=True)
-    logs = [np.log(np.exp(1) + np.exp(-2)), np.log(np.exp(3) + np.exp(-0.5))]
-    assert_close(moe.losses[0], 0.5 * np.mean(np.square(logs)), rtol=1e-5)
-
-
 def language_model(gate, **settings):
     ids = keras.Input((None,), dtype="int32")
     x = layers.Embedding(7, DIM, mask_zero=True)(ids)
@@ -166,31 +137,6 @@ def test_a_model_of_tokens_trains_and_reloads_with_the_mask(make, dispatch, tmp_
     longer = np.pad(IDS, [(0, 0), (0, 3)])
     assert_close(numpy(model(longer))[:, :5], outputs, rtol=1e-5, atol=1e-6)
     assert_close(*(model.evaluate(x, x, verbose=0) for x in (longer, IDS)), rtol=1e-5)
-
-
-def test_the_mask_passes_on_where_outputs_have_its_positions():
-    x = layers.Masking()(keras.Input((None, DIM)))
-    v = keras.Input((2,))
-
-    def mask_after(layer, *inputs):
-        outputs = keras.tree.flatten(layer(*inputs))
-        return [getattr(output, "_keras_mask", None) for output in outputs]
-
-    bank = dk.DenseExperts(4, [3])
-    for found in (
-        mask_after(dk.MoE(bank, dk.SwitchGate(), per_example=True), x),
-        mask_after(dk.MoE(bank, dk.SoftmaxGate()), x),
-        mask_after(dk.MoE(bank, dk.SwitchGate(), per_example=True), x, v),
-        mask_after(dk.MMoE(bank, dk.SwitchGate(), ["a", "b"], per_example=True), x),
-        mask_after(dk.SmearExperts(bank, dk.SoftmaxGate()), x),
-    ):
-        assert all(mask.shape == (None, None) for mask in found)
-    pooled = dk.Experts(layers.GlobalAveragePooling1D(), 2)
-    for found in (
-        mask_after(dk.MoE(pooled, dk.SoftmaxGate()), x),
-        mask_after(dk.MMoE(bank, dk.SoftmaxGate(), 2, stacked=True), x),
-    ):
-        assert found == [None]
 
 
 def test_a_mask_of_inputs_counts_also_if_there_are_routing_inputs():
@@ -261,29 +207,7 @@ def test_padding_has_no_part_in_the_statistics_of_experts_with_own_inputs(
         assert_has_statistics_of(x[:, :, place][MASK], expert)
 
 
-@pytest.mark.traced
-def test_a_mask_of_the_routing_inputs_counts_if_the_inputs_have_none():
-    ids, x = np.array([[1, 2, 0], [3, 1, 2]]), numbers((2, 3, DIM))
-    inputs, own = keras.Input((3,), dtype="int32"), keras.Input((3, DIM))
-    embedding = layers.Embedding(4, 3, mask_zero=True)
-    bank = dk.DenseExperts(N, [3], activation=None)
-    moe = dk.MoE(bank, dk.TopKGate(1, weights_regularizer=BALANCE), per_example=True)
-    model = keras.Model([inputs, own], moe(own, embedding(inputs)))
-    y = model.predict([ids, x], verbose=0)
-    assert (np.abs(y).sum(axis=-1) > 0).tolist() == (ids > 0).tolist()
-    moe(x, embedding(ids), training=True)
-    weights = numpy(moe.expert_weights(x, embedding(ids)))[ids > 0]
-    assert_close(moe.losses, [BALANCE(weights, 1)], rtol=1e-4)
-
-
-def test_a_given_mask_reaches_the_experts_and_choices_are_made_once_per_sequence():
-    moe = dk.MoE(dk.DenseExperts(N, [3]), dk.SoftmaxGate(), per_example=True)
-    v = numbers((BATCH, 2), seed=4)
-    y = numpy(moe(X, v, mask=MASK))
-    weights, experts = numpy(moe.expert_weights(X, v)), numpy(moe.experts(X))
-    assert weights.shape == (BATCH, N)
-    expected = np.einsum("bn,bnlh->blh", weights, experts)
-    assert_close(y[MASK], expected[MASK], rtol=1e-4, atol=1e-6)
+def test_a_given_mask_reaches_the_experts_and_the_routing_network():
     bank = dk.Experts([layers.GlobalAveragePooling1D(), layers.GRU(DIM)])
     pool = layers.GlobalAveragePooling1D()
     moe = dk.MoE(bank, dk.SoftmaxGate(), per_example=True, routing_network=pool)
@@ -304,22 +228,6 @@ def test_frames_of_a_video_are_routed_to_convolutions():
     assert_close(y.reshape(expected.shape), expected, rtol=1e-4, atol=1e-6)
     symbolic = moe(keras.Input((None, 5, 5, 1)), keras.Input((None, 6)))
     assert symbolic.shape == (None, None, 3, 3, 2)
-
-
-@pytest.mark.parametrize("tasks", [2, ["a", "b"]])
-def test_each_task_routes_the_tokens_by_its_own_gate(tasks):
-    mmoe = dk.MMoE(dk.DenseExperts(N, [3]), dk.SwitchGate(), tasks, per_example=True)
-    x = numbers((3, 2, DIM))  # As many tokens as tasks.
-    outputs = keras.tree.flatten(mmoe(x))
-    weights = numpy(mmoe.expert_weights(x))
-    experts = numpy(mmoe.experts(x.reshape(-1, DIM))).reshape(3, 2, N, 3)
-    for task, output in enumerate(outputs):
-        expected = np.einsum("bln,blnh->blh", weights[:, :, task], experts)
-        assert_close(output, expected, rtol=1e-4, atol=1e-6)
-    stacked = dk.MMoE(
-        dk.DenseExperts(N, [3]), dk.SwitchGate(), tasks, True, stacked=True
-    )
-    assert tuple(stacked(x).shape) == (3, 2, 2, 3)
 
 
 def levels(shape):
@@ -348,20 +256,6 @@ def test_cgc_routes_tokens_on_all_levels_as_one_batch_without_padding():
     assert tuple(weights.shape) == (3, LENGTH, 2, 4)  # Per task: 3 shared, and its own.
 
 
-@pytest.mark.parametrize("num_tasks", [2, LENGTH])
-def test_gates_have_an_input_each_if_that_is_said(num_tasks):
-    mmoe = dk.MMoE(
-        dk.DenseExperts(N, [3]), dk.SoftmaxGate(), num_tasks, per_example="by_gate"
-    )
-    x, v = numbers((3, DIM)), numbers((3, num_tasks, 4), seed=1)
-    assert [tuple(y.shape) for y in mmoe(x, v)] == [(3, 3)] * num_tasks
-    weights = numpy(mmoe.expert_weights(x, v))
-    assert weights.shape == (3, num_tasks, N)
-    for g in range(num_tasks):
-        each = numpy(mmoe.gate.expert_weights(v[:, g]))[:, g]
-        assert_close(weights[:, g], each, rtol=1e-5)
-
-
 @pytest.mark.parametrize("num_tasks", [LENGTH - 1, LENGTH, LENGTH + 1])
 def test_routing_does_not_depend_on_whether_sizes_are_equal(num_tasks):
     v = numbers((BATCH, LENGTH, 4), seed=1)
@@ -377,14 +271,6 @@ def test_routing_does_not_depend_on_whether_sizes_are_equal(num_tasks):
     assert cgc(X, v).shape == (BATCH, LENGTH, num_tasks, 3)
 
 
-@pytest.mark.parametrize("length", [2, 3, 4])
-def test_cgc_with_an_input_for_each_task_takes_other_routing_inputs_of_any_size(length):
-    x, v = numbers((BATCH, length, 3, DIM)), numbers((BATCH, length, 4), seed=1)
-    bank = dk.DenseExperts(2, [3], shared_input=False)
-    cgc = dk.CGC(bank, dk.SoftmaxGate(), 2, per_example=True)
-    assert cgc(x, v).shape == (BATCH, length, 2, 3)
-
-
 def test_smear_merges_once_per_sequence_without_padding_or_once_per_token():
     (once,) = pair(dk.SoftmaxGate, [X.shape], dk.SmearExperts)
     y = numpy(once(np.where(MASK[..., None], X, np.nan), mask=MASK))
@@ -397,49 +283,6 @@ def test_smear_merges_once_per_sequence_without_padding_or_once_per_token():
     assert token(keras.Input((None, DIM))).shape == (None, None, 3)
     wanted = numpy(flat(X.reshape(-1, DIM)))
     assert_close(numpy(token(X)).reshape(-1, 3), wanted, atol=1e-5)
-
-
-def test_the_recorder_has_means_over_tokens_without_padding():
-    model = language_model(dk.DSelectKGate(2, reduction="mean"))
-    model.compile("sgd", "mse")
-    recorder = dk.GateRecorder(every=1, unit="epochs", probe=IDS)
-    model.fit(IDS, np.ones((8, 5, 7)), epochs=1, verbose=0, callbacks=[recorder])
-    record = recorder.history["moe"]
-    embedded = model.layers[1](IDS)
-    weights = numpy(model.get_layer("moe").expert_weights(embedded))[IDS > 0]
-    assert_close(record["weights"][-1, 0], weights.mean(0), atol=1e-6)
-    assert record["active"][-1, 0] == (weights > 0).sum(-1).mean()
-    assert record["binary"].shape == (2, 1, 2)
-
-
-@pytest.mark.backend_independent
-def test_metrics_count_tokens_without_padding():
-    weights = np.abs(numbers((BATCH, LENGTH, N)))
-    weights /= weights.sum(-1, keepdims=True)
-    labels = np.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % 2
-    for metric, inputs in (
-        (dk.metrics.SampleEntropy(), [weights]),
-        (dk.metrics.UtilizationEntropy(N), [weights]),
-        (dk.metrics.MutualInformation(N, num_classes=2), [labels, weights]),
-    ):
-        masked = float(metric(*inputs, MASK))
-        metric.reset_state()
-        assert masked == pytest.approx(float(metric(*(x[MASK] for x in inputs))))
-        metric.reset_state()
-        assert masked != pytest.approx(float(metric(*inputs, ~MASK)))
-
-
-@pytest.mark.backend_independent
-@pytest.mark.traced
-def test_gates_of_tokens_decide_at_half_of_the_training():
-    model = language_model(dk.DSelectKGate(1, reduction="mean"), dispatch=True)
-    model.compile("sgd", "mse")
-    model.fit(
-        IDS, np.ones((8, 5, 7)), epochs=4, verbose=0, callbacks=[dk.DecideGates()]
-    )
-    moe = model.get_layer("moe")
-    assert moe.gate.has_decided
-    assert_equal((numpy(moe.expert_weights(model.layers[1](IDS))) > 0).sum(-1), 1)
 
 
 def mmoe(per_example):

@@ -10,7 +10,8 @@ from checks import assert_close, assert_equal
 from helpers import refusals
 from keras import ops
 
-from dselectk_keras import build_multitask_model
+from dselectk_keras import MultitaskModel, build_multitask_model
+from dselectk_keras.batches import Batches
 from dselectk_keras.models.columns import _is_exact, as_inputs, as_labels
 from dselectk_keras.models.task import as_tasks
 
@@ -226,6 +227,19 @@ def test_masked_numbers_are_missing():
     assert_equal([x["a"], x["b"]], [wanted, np.ones(2)])
     assert type(x["a"]) is np.ndarray
     assert_equal(as_inputs(None, np.ma.masked_equal(y.filled(1.0), 1)), wanted)
+
+
+def test_masked_labels_of_batches_are_missing():
+    x, hidden = np.ones((4, 2), "float32"), np.array([[1], [0], [0], [1]], bool)
+    y = np.ma.masked_array(np.where(hidden, 1e6, 1.0), hidden)
+    inputs = keras.Input((2,))
+    outputs = keras.layers.Dense(1, kernel_initializer="zeros")(inputs)
+    model = MultitaskModel(inputs, {"a": outputs}, tasks=["a"])
+    model.compile(keras.optimizers.SGD(0.0))
+    for y_form in (y, {"a": y}):
+        for data in (Batches((x, y_form), 4), ((x, y_form) for _ in range(2))):
+            history = model.fit(data, steps_per_epoch=1, verbose=0).history
+            assert history["task_loss"] == [1.0]
 
 
 @pytest.mark.parametrize("what", ["labels", "sample weights"])

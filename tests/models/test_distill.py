@@ -1,9 +1,11 @@
 """A trained model teaches one with another gate."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
-from checks import assert_close, assert_equal
+from checks import assert_close, assert_equal, changed
 from helpers import built, model_of, numbers, numpy, refusals, reloaded
 from keras import layers
 from models.test_condense import sharing, subclassed
@@ -43,13 +45,8 @@ def attentive_teacher():
 
 
 def plain_teacher(gate, per_example=True):
-    make = (
-        dk.baselines.AttentiveMoE
-        if isinstance(gate, dk.baselines.AttentiveGate)
-        else dk.MoE
-    )
-    moe = make(dk.DenseExperts(N, [3, 2], "tanh"), gate, per_example, name="moe")
-    head = layers.Dense(1, name="head")
+    bank, head = dk.DenseExperts(N, [3, 2], "tanh"), layers.Dense(1, name="head")
+    moe = dk.MoE(bank, gate, per_example, name="moe")
     return spread(model_of(lambda x: head(moe(x)), DIM))
 
 
@@ -81,20 +78,19 @@ def test_an_attentive_teacher_hands_over_all_but_its_gate(make):
     assert_close(student(X), expected, rtol=1e-4, atol=1e-5)
     # Training leaves the experts, with their state, and the teacher alone.
     student.compile("sgd", "mse")
-    trained = values(student.get_layer("head"))
-    kept, gate = values(new.experts), values(new.gate)
-    student.fit(X, outputs, epochs=2, verbose=0)
-    assert_equal(values(new.experts), kept)
-    assert any((a != b).any() for a, b in zip(values(new.gate), gate, strict=True))
-    after = values(student.get_layer("head"))
-    assert all((a != b).any() for a, b in zip(after, trained, strict=True))
+    train = partial(student.fit, X, outputs, verbose=0)
+    assert not any(changed(new.experts.weights, train))
+    assert any(changed(new.gate.weights, train))
+    assert any(changed(new.routing_network.weights, train))
+    assert all(changed(student.get_layer("head").weights, train))
     assert_equal(values(teacher), before)
     assert_equal(teacher(X), outputs)
 
 
 @pytest.mark.parametrize("new", GATES)
-@pytest.mark.parametrize("old", ["softmax", "DSelect-k"])
-@pytest.mark.parametrize("per_example", [False, True], ids=["static", "x"])
+@pytest.mark.parametrize(
+    ("old", "per_example"), [("softmax", True), ("DSelect-k", False)]
+)
 def test_any_gate_takes_the_place_of_any(old, new, per_example):
     teacher = plain_teacher(GATES[old](), per_example)
     student = dk.distill(teacher, GATES[new]())
@@ -134,20 +130,6 @@ def test_a_fixed_seed_differs_between_layers_as_the_teachers_does():
     )
 
 
-@pytest.mark.every_backend
-@pytest.mark.parametrize("k", [2, 3], ids=["equal logits", "other logits"])
-def test_what_is_not_trained_begins_anew(k):
-    tasks = dk.build_multitask_model(DIM, 2, gate=dk.DSelectKGate(2, gamma=0.1))
-    tasks.compile("adam")
-    tasks.fit(X, numbers((BATCH, 2)), epochs=4, verbose=0, callbacks=[dk.DecideGates()])
-    assert tasks.get_layer("mmoe").gate.has_decided
-    new = dk.distill(tasks, dk.DSelectKGate(k, gamma=dk.Ramp(1.0, 0.1, end=9)))
-    new = new.get_layer("mmoe").gate
-    assert not new.has_decided
-    fresh = built(dk.DSelectKGate(k, num_gates=2), 8)
-    assert_equal(new.non_trainable_variables, fresh.non_trainable_variables)
-
-
 @pytest.mark.parametrize("part", ["experts", "routing network"])
 def test_a_part_may_be_a_functional_model(part):
     network = model_of(layers.Dense(3), DIM)
@@ -161,7 +143,7 @@ def test_a_part_may_be_a_functional_model(part):
 
 @pytest.mark.parametrize("freeze", [True, False])
 def test_experts_are_frozen_unless_they_should_not_be(freeze, tmp_path):
-    teacher = plain_teacher(dk.baselines.AttentiveGate(3))
+    teacher = plain_teacher(dk.SoftmaxGate())
     student = dk.distill(teacher, dk.SoftmaxGate(), freeze_experts=freeze)
     bank = student.get_layer("moe").experts
     assert len(bank.trainable_variables) == (0 if freeze else 4)
@@ -188,41 +170,34 @@ def test_frozen_layers_inside_of_experts_that_are_trained_stay_frozen():
     assert len(student.get_layer("moe").experts.trainable_variables) == 4 * N
 
 
-@pytest.mark.parametrize(
-    ("architecture", "per_example"), [("mmoe", True), ("mmoe", False), ("omoe", True)]
-)
-def test_a_multitask_model_stays_one(architecture, per_example):
+@pytest.mark.parametrize(("architecture", "num_gates"), [("mmoe", 2), ("omoe", 1)])
+def test_a_multitask_model_stays_one(architecture, num_gates):
     tasks = [dk.Task("a", tower=(3,)), dk.Task("b", "binary")]
-    parts = dk.DenseExperts(N, [3, 2], "tanh"), dk.SoftmaxGate(), per_example
+    parts = dk.DenseExperts(N, [3, 2], "tanh"), dk.SoftmaxGate(), True
     teacher = spread(dk.build_multitask_model(DIM, tasks, architecture, *parts))
     student = dk.distill(teacher, dk.TopKGate(2))
     assert type(student) is dk.MultitaskModel
     assert [task.name for task in student.tasks] == ["a", "b"]
     # OMoE stays OMoE: one gate for all the tasks.
-    gates = [m.get_layer("mmoe").gate.num_gates for m in (teacher, student)]
-    assert gates[0] == gates[1] == (2 if architecture == "mmoe" else 1)
-    student.compile("sgd")
-    before = {layer.name: values(layer) for layer in student.layers}
     mmoe = student.get_layer("mmoe")
-    frozen = values(mmoe.experts)
+    assert mmoe.gate.num_gates == num_gates
+    student.compile("sgd")
     y = {"a": numbers((BATCH,)), "b": np.array([0, 1, 0, 1, 1, 0], "float32")}
-    assert np.isfinite(student.fit(X, y, verbose=0).history["loss"]).all()
-    assert_equal(values(mmoe.experts), frozen)
-    for name in "ab":
-        tower = student.get_layer(f"towers_{name}")
-        pairs = zip(values(tower), before[tower.name], strict=True)
-        assert any((a != b).any() for a, b in pairs)
-    assert_equal(values(teacher.get_layer("towers_a")), before["towers_a"])
+    train = partial(student.fit, X, y, verbose=0)
+    assert not any(changed(mmoe.experts.weights, train))
+    for name in ("towers_a", "towers_b"):
+        tower, old = student.get_layer(name), teacher.get_layer(name)
+        before = values(old)
+        assert any(changed(tower.weights, train))
+        assert_equal(values(old), before)
 
 
 def test_an_attentive_model_teaches_one_with_a_gate_for_each_task():
     parts = dk.DenseExperts(N, [3, 2], "tanh"), dk.baselines.AttentiveGate(3), True
-    settings = {"routing_network": layers.Dense(4)}
-    teacher = dk.build_multitask_model(DIM, ["a", "b"], "attentive", *parts, **settings)
+    teacher = dk.build_multitask_model(DIM, ["a", "b"], "attentive", *parts)
     student = dk.distill(spread(teacher), dk.DSelectKGate(2))
     old, new = (model.get_layer("attentive") for model in (teacher, student))
     assert new.gate.num_gates == 2
-    assert_equal(values(new.routing_network), values(old.routing_network))
     assert_equal(values(new.experts), values(old.experts))
     assert sorted(student(X)) == ["a", "b"]
 
@@ -268,13 +243,11 @@ def test_experts_of_the_tasks_own_are_copied():
     for level in range(2):
         source, copy = (m.get_layer(f"cgc_{level}") for m in (teacher, student))
         for part in ("experts", "task_experts"):
-            old, new = (getattr(layer, part).get_weights() for layer in (source, copy))
-            assert_equal(old, new)
+            assert_equal(values(getattr(copy, part)), values(getattr(source, part)))
             assert not getattr(copy, part).trainable_variables
         assert isinstance(copy.gate, dk.TopKGate)
         assert copy.gate.num_gates == 2
     assert isinstance(student.get_layer("cgc_0").shared_gate, dk.TopKGate)
-    assert np.isfinite(numpy(student(np.ones((4, 3), "float32"))["task_0"])).all()
 
 
 @pytest.mark.parametrize(

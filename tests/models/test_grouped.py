@@ -35,8 +35,8 @@ def test_stacked_outputs_are_split_in_the_order_of_the_outputs():
     assert by_name(READERS, groups, None) is groups
 
 
-def build(**settings):
-    model = dk.build_multitask_model(3, TASKS, experts=2, **settings)
+def build():
+    model = dk.build_multitask_model(3, TASKS, experts=2)
     model.compile("sgd")
     return model
 

@@ -40,10 +40,9 @@ def forever():
 
 def loader():
     data = pytest.importorskip("torch.utils.data")
-    texts = FRAME["s"].fillna("").tolist()
+    columns = FRAME["a"], FRAME["s"].fillna(""), LABELS.to_numpy().copy()
     rows = [
-        ({"a": np.float32([a]), "s": s}, y)
-        for a, s, y in zip(FRAME["a"], texts, LABELS.to_numpy().copy(), strict=True)
+        ({"a": np.float32([a]), "s": s}, y) for a, s, y in zip(*columns, strict=True)
     ]
     return data.DataLoader(rows, 20)
 
@@ -101,58 +100,3 @@ def test_steps_take_tables_and_dicts():
         found = model.predict_on_batch(x)["buy"]
         assert_close(found, model.predict(FRAME, verbose=0)["buy"], rtol=1e-5)
     assert_close(losses[:2], losses[2:])
-
-
-NAMES = [f"t{i}" for i in range(20)]
-ROWS = np.ones((4, 3), "float32")
-
-
-def parts_of(*data):
-    """A `PyDataset` of one batch."""
-
-    class One(keras.utils.PyDataset):
-        def __len__(self):
-            return 1
-
-        def __getitem__(self, index):
-            return data
-
-    return One()
-
-
-def by_name(columns):
-    return {name: columns[:, i] for i, name in enumerate(NAMES)}
-
-
-STEPS = {
-    "train_on_batch": lambda model, *data: model.train_on_batch(*data),
-    "generator": lambda model, *data: model.fit(
-        (data for _ in range(1)), steps_per_epoch=1, verbose=0
-    ),
-    "PyDataset": lambda model, *data: model.fit(parts_of(*data), verbose=0),
-}
-
-
-@pytest.mark.backends("jax", reason="Only JAX shows the program of a step.")
-@pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
-def test_labels_by_name_make_the_program_of_one_array(step):
-    import jax
-
-    y = np.arange(80, dtype="float32").reshape(4, 20)
-
-    def size(step, *labels):
-        model = dk.build_multitask_model(3, NAMES, experts=2)
-        model.compile("sgd")
-        train_step, sizes = model.train_step, []
-
-        def counting(state, data):
-            program = jax.make_jaxpr(train_step)(state, data)
-            sizes.append(len(str(program).splitlines()))
-            return train_step(state, data)
-
-        model.train_step = counting
-        step(model, ROWS, *labels)
-        return sizes[0]
-
-    wanted = size(STEPS["train_on_batch"], y, np.ones_like(y))
-    assert size(step, by_name(y), by_name(np.ones_like(y))) == wanted

@@ -94,14 +94,6 @@ def test_each_average_has_the_value_and_the_gradient_by_hand(average):
     assert_close(slopes, shares, rtol=1e-6)
 
 
-def test_all_averages_are_equal_when_all_labels_are_there():
-    y = np.where(np.isnan(Y), 1.0, Y)
-    settings = {"batch_size": 4, "shuffle": False, "verbose": 0}
-    models = [make(label_average=average) for average in AVERAGES]
-    losses = [model.fit(X, y, **settings).history["loss"] for model in models]
-    assert_close(*losses, rtol=1e-5)
-
-
 @pytest.mark.parametrize("average", AVERAGES)
 def test_uncertainty_has_the_value_and_the_gradient_by_hand(average):
     losses = after_first_batch(average, "uncertainty")
@@ -142,9 +134,7 @@ def test_the_learned_variance_of_a_regression_is_its_mean_squared_error():
     log = model.fit(x, y, batch_size=64, epochs=60, verbose=0).history
     found = np.exp(numpy(model.task_losses.weighting.log_variances))
     assert_close(found, [log["quiet_loss"][-1], log["loud_loss"][-1]], rtol=0.2)
-    weights = model.task_weights
-    assert list(weights) == ["quiet", "loud"]
-    assert_close(list(weights.values()), 0.5 / found, rtol=1e-5)
+    assert_close([*model.task_weights.values()], 0.5 / found, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +198,6 @@ def test_copies_keep_the_learned_weights(weighting):
         copy.compile("sgd")
         copy.fit(X, Y, batch_size=4, verbose=0)
         assert copy.task_weights != model.task_weights
-    assert dk.per_task(model, "b").task_losses.label_average == "labels"
 
 
 @pytest.mark.parametrize("weighting", ["gradnorm", Behind])

@@ -6,27 +6,19 @@ import pytest
 from dselectk_keras.plots.label_ends import spread_positions
 
 
-def test_places_far_enough_apart_are_kept():
-    np.testing.assert_allclose(
-        spread_positions([0.9, 0.1, 0.5], gap=0.2), [0.9, 0.1, 0.5]
-    )
-
-
-def test_equal_places_part_evenly_around_the_same_middle():
-    np.testing.assert_allclose(
-        spread_positions([0.5, 0.5, 0.5], gap=0.1), [0.4, 0.5, 0.6]
-    )
-
-
-def test_places_stay_inside():
-    np.testing.assert_allclose(spread_positions([0.0, 0.0], gap=0.1), [0.0, 0.1])
-    np.testing.assert_allclose(spread_positions([1.0, 1.0], gap=0.1), [0.9, 1.0])
-
-
-def test_the_gap_shrinks_when_there_is_no_room():
-    np.testing.assert_allclose(
-        spread_positions([0.2] * 5, gap=1.0), [0, 0.25, 0.5, 0.75, 1]
-    )
+@pytest.mark.parametrize(
+    ("positions", "gap", "wanted"),
+    [
+        ([0.9, 0.1, 0.5], 0.2, [0.9, 0.1, 0.5]),
+        ([0.5, 0.5, 0.5], 0.1, [0.4, 0.5, 0.6]),
+        ([0.0, 0.0], 0.1, [0.0, 0.1]),
+        ([1.0, 1.0], 0.1, [0.9, 1.0]),
+        # There is no room for the gap.
+        ([0.2] * 5, 1.0, [0, 0.25, 0.5, 0.75, 1]),
+    ],
+)
+def test_places_by_hand(positions, gap, wanted):
+    np.testing.assert_allclose(spread_positions(positions, gap), wanted)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 9])

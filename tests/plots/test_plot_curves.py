@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from helpers import refusals
 from matplotlib import pyplot as plt
 from matplotlib.text import Text
 
@@ -28,9 +29,6 @@ def test_every_curve_is_drawn_and_named(axes):
     assert [text.get_text() for text in axes.texts] == ["up", "down"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("steps", "loss")
     assert up.get_color() != down.get_color()
-
-
-def test_errors_are_bands(axes):
     (band,) = axes.collections
     (path,) = band.get_paths()
     assert path.vertices[:, 1].max() == pytest.approx(1.2)
@@ -46,9 +44,12 @@ def test_names_do_not_overlap():
     plt.close(figure)
 
 
-def test_axes_may_be_logarithmic_and_given():
+def test_axes_may_be_logarithmic_and_given_and_events_are_vertical_lines():
     figure, ax = plt.subplots()
-    assert plot_curves(CURVES, log="x", title="a", ax=ax) is figure
+    settings = {"log": "x", "title": "a", "events": [(2, "decided")]}
+    assert plot_curves(CURVES, **settings, ax=ax) is figure
+    assert ax.lines[-1].get_xdata() == [2, 2]
+    assert "decided" in [text.get_text() for text in ax.texts]
     assert ax.get_xscale() == "log"
     assert ax.get_title(loc="left") == "a"
     plt.close(figure)
@@ -66,16 +67,11 @@ def test_a_name_is_at_the_last_point_that_is_drawn():
     plt.close(figure)
 
 
-def test_curves_that_cannot_be_drawn_are_refused():
-    with pytest.raises(ValueError, match="at least one line"):
-        plot_curves({})
-    with pytest.raises(ValueError, match=r"same length\. Received shapes \(2,\) and"):
-        plot_curves({"a": ([1, 2], [1, 2, 3])})
-
-
-def test_events_are_vertical_lines_with_a_text():
-    figure = plot_curves(CURVES, log="x", events=[(2, "decided")])
-    *_, line = figure.axes[0].lines
-    assert line.get_xdata() == [2, 2]
-    assert "decided" in [text.get_text() for text in figure.axes[0].texts]
-    plt.close(figure)
+test_curves_that_cannot_be_drawn_are_refused = refusals(
+    (plot_curves, "at least one line", {"curves": {}}),
+    (
+        plot_curves,
+        r"same length\. Received shapes \(2,\) and",
+        {"curves": {"a": ([1, 2], [1, 2, 3])}},
+    ),
+)

@@ -2,16 +2,17 @@
 
 import itertools
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
+from helpers import refusals
+from matplotlib import pyplot as plt
+from matplotlib.text import Text
 
-plt = pytest.importorskip("matplotlib.pyplot")
-Text = pytest.importorskip("matplotlib.text").Text
-
-from dselectk_keras import GateHistory  # noqa: E402
-from dselectk_keras.plots import plot_gate_weights  # noqa: E402
-from dselectk_keras.plots.plot_gate_weights import _line_styles  # noqa: E402
+from dselectk_keras import GateHistory
+from dselectk_keras.plots import plot_gate_weights
+from dselectk_keras.plots.plot_gate_weights import _line_styles
 
 STEPS = np.arange(10) * 100
 
@@ -38,6 +39,14 @@ def labels(ax):
     return [text.get_text() for text in ax.texts]
 
 
+def title(ax):
+    return ax.get_title(loc="left")
+
+
+# Those of two tasks.
+BOTH = np.stack([weights_to(0.7, 0.3, 0.0), weights_to(0.0, 0.4, 0.6)], axis=1)
+
+
 def test_every_expert_is_a_line_with_its_values():
     weights = weights_to(0.7, 0.3, 0.0)
     (ax,) = plot_gate_weights(STEPS, weights).axes
@@ -49,15 +58,20 @@ def test_every_expert_is_a_line_with_its_values():
     assert ax.get_ylabel() == "expert weight"
 
 
-def test_events_are_vertical_lines_with_a_text_in_each_panel():
-    events = [(300, "decided, 34 % kept")]
-    weights = np.stack([weights_to(0.7, 0.3, 0.0), weights_to(0.0, 0.3, 0.7)], axis=1)
-    figure = plot_gate_weights(STEPS, weights, events=iter(events))
+def test_tasks_are_panels_with_one_colour_an_expert_and_lines_of_events():
+    events = iter([(300, "decided, 34 % kept")])
+    figure = plot_gate_weights(STEPS, BOTH, task_names=["a", "b"], events=events)
+    left, right = figure.axes
+    assert [title(left), title(right)] == ["a", "b"]
+    assert lines(left)[1].get_color() == lines(right)[1].get_color()
+    assert left.get_ylim() == right.get_ylim()
     for ax in figure.axes:
         (line,) = (line for line in ax.lines if line not in lines(ax))
         assert line.get_xdata() == [300, 300]
         assert "decided, 34 % kept" in labels(ax)
         assert ax.get_xlim() == (0, 900)
+    three = np.stack([weights_to(0.7, 0.3)] * 3, axis=1)  # No empty panel is left.
+    assert len(plot_gate_weights(STEPS, three).axes) == 3
 
 
 def test_the_text_of_an_event_is_between_the_lines_and_the_title():
@@ -77,41 +91,46 @@ def test_the_text_of_an_event_is_between_the_lines_and_the_title():
         assert [each.get_window_extent().y0 >= text.y1 for each in titles] == [True]
 
 
-def test_used_experts_are_named_and_the_rest_counted():
+@pytest.mark.parametrize(
+    ("final", "highlight", "named"),
+    [
+        ([0.7, 0.0, 0.3, 0.0], None, ["expert 0", "expert 2", "2 others"]),
+        # At most seven are named unasked.
+        (
+            np.arange(32, 64) / np.arange(32, 64).sum(),
+            None,
+            [*(f"expert {i}" for i in range(25, 32)), "25 others"],
+        ),
+        (
+            [0.7, 0.0, 0.3, 0.0],
+            (3, 0),
+            ["expert 0", "expert 3", "expert 2", "1 other"],
+        ),
+        # One above a highlighted one is named too.
+        (
+            [0.6, 0.1, 0.3, 0.0],
+            [0, 1],
+            ["expert 0", "expert 1", "expert 2", "1 other"],
+        ),
+    ],
+)
+def test_used_or_highlighted_experts_are_named_and_the_rest_counted(
+    final, highlight, named
+):
+    (ax,) = plot_gate_weights(STEPS, weights_to(*final), highlight=highlight).axes
+    assert labels(ax) == named
+
+
+def test_experts_without_a_name_are_grey():
     (ax,) = plot_gate_weights(STEPS, weights_to(0.7, 0.0, 0.3, 0.0)).axes
-    assert labels(ax) == ["expert 0", "expert 2", "2 others"]
-    grey = [line.get_color() for line in lines(ax)]
-    assert grey[1] == grey[3]
-    assert len({grey[0], grey[1], grey[2]}) == 3
-
-
-def test_an_expert_above_a_highlighted_one_is_named():
-    weights = weights_to(0.6, 0.1, 0.3, 0.0)
-    (ax,) = plot_gate_weights(STEPS, weights, highlight=[0, 1]).axes
-    assert labels(ax) == ["expert 0", "expert 1", "expert 2", "1 other"]
-
-
-def test_at_most_seven_experts_are_named_unasked():
-    final = np.arange(32, 64) / np.arange(32, 64).sum()
-    (ax,) = plot_gate_weights(STEPS, weights_to(*final)).axes
-    assert labels(ax) == [*(f"expert {i}" for i in range(25, 32)), "25 others"]
-
-
-def test_highlight_names_the_experts_asked_for():
-    figure = plot_gate_weights(
-        STEPS,
-        weights_to(0.7, 0.0, 0.3, 0.0),
-        highlight=(3, 0),
-    )
-    names = ["expert 0", "expert 3", "expert 2", "1 other"]
-    assert labels(figure.axes[0]) == names
+    colours = [line.get_color() for line in lines(ax)]
+    assert colours[1] == colours[3]
+    assert len({*colours}) == 3
 
 
 def test_an_iterator_highlights_experts_in_all_panels():
-    weights = np.stack([weights_to(0.7, 0.3, 0.0)] * 2, axis=1)
-    figure = plot_gate_weights(STEPS, weights, highlight=iter([0]))
-    for ax in figure.axes:
-        assert labels(ax) == ["expert 0", "2 others"]
+    figure = plot_gate_weights(STEPS, BOTH, highlight=iter([2]))
+    assert ["expert 2" in labels(ax) for ax in figure.axes] == [True, True]
 
 
 def test_labels_of_equal_weights_do_not_overlap():
@@ -122,15 +141,6 @@ def test_labels_of_equal_weights_do_not_overlap():
     boxes.sort(key=lambda box: box.y0)
     for below, above in itertools.pairwise(boxes):
         assert above.y0 >= below.y1 - 1
-
-
-def test_tasks_are_panels_with_one_colour_an_expert():
-    weights = np.stack([weights_to(0.7, 0.3, 0.0), weights_to(0.0, 0.4, 0.6)], axis=1)
-    figure = plot_gate_weights(STEPS, weights, task_names=["left", "right"])
-    left, right = figure.axes
-    assert [ax.get_title(loc="left") for ax in (left, right)] == ["left", "right"]
-    assert lines(left)[1].get_color() == lines(right)[1].get_color()
-    assert left.get_ylim() == right.get_ylim()
 
 
 def test_no_two_experts_of_a_panel_share_a_colour():
@@ -149,35 +159,22 @@ def test_no_two_of_28_experts_share_colour_and_line_style():
     assert len(looks) == len(styles) == 28
 
 
-def test_three_tasks_leave_no_empty_panel():
-    weights = np.stack([weights_to(0.7, 0.3)] * 3, axis=1)
-    assert len(plot_gate_weights(STEPS, weights).axes) == 3
-
-
-def test_given_axes_are_drawn_on():
+def test_given_axes_are_drawn_on_and_a_new_figure_is_one_column_wide():
     figure, (left, right) = plt.subplots(1, 2)
     returned = plot_gate_weights(STEPS, weights_to(0.7, 0.3), ax=right, title="here")
     assert returned is figure
     assert not left.lines
     assert right.get_title() == "here"
+    figure = plot_gate_weights(STEPS, weights_to(0.7, 0.3), title="title")
+    assert figure.get_figwidth() == pytest.approx(3.3)
 
 
-def test_a_single_record_is_a_point():
+def test_a_single_record_is_a_point_and_diverged_weights_are_drawn():
     (ax,) = plot_gate_weights([0], [[0.7, 0.3]]).axes
     assert all(line.get_marker() == "o" for line in ax.lines)
-
-
-def test_diverged_weights_are_still_drawn():
     weights = weights_to(0.7, 0.3)
     weights[5:] = np.nan
     plot_gate_weights(STEPS, weights).canvas.draw()
-
-
-def test_a_new_figure_is_one_column_wide(tmp_path):
-    figure = plot_gate_weights(STEPS, weights_to(0.7, 0.3), title="title")
-    assert figure.get_figwidth() == pytest.approx(3.3)
-    figure.savefig(tmp_path / "weights.png")
-    assert (tmp_path / "weights.png").stat().st_size > 1000
 
 
 def test_missing_matplotlib_is_answered_with_the_extra(monkeypatch):
@@ -186,57 +183,42 @@ def test_missing_matplotlib_is_answered_with_the_extra(monkeypatch):
         plot_gate_weights(STEPS, weights_to(0.7, 0.3))
 
 
-@pytest.mark.parametrize("shape", [(10,), (10, 0), (10, 2, 3, 4)])
-def test_weights_have_two_or_three_axes(shape):
-    with pytest.raises(ValueError, match=r"`weights` must have shape \(records, "):
-        plot_gate_weights(STEPS, np.zeros(shape))
-
-
-def test_steps_and_records_are_as_many():
-    with pytest.raises(ValueError, match=r"one step for each of the 10 records"):
-        plot_gate_weights(STEPS[:-1], weights_to(0.7, 0.3))
-
-
-def test_many_tasks_are_sent_to_the_heat_map():
-    with pytest.raises(ValueError, match=r"Received 9\. .*plot_expert_heatmap"):
-        plot_gate_weights(STEPS, np.zeros((10, 9, 3)))
-
-
-def test_a_single_gate_has_no_tasks():
-    with pytest.raises(ValueError, match=r"needs weights of shape \(records, tasks"):
-        plot_gate_weights(STEPS, weights_to(0.7, 0.3), task_names=["a"])
-
-
-def test_highlight_holds_indices():
-    with pytest.raises(ValueError, match=r"`highlight` must be at most 1.*=2"):
-        plot_gate_weights(STEPS, weights_to(0.7, 0.3), highlight=[2])
-
-
-def test_several_tasks_do_not_fit_given_axes():
-    _, ax = plt.subplots()
-    with pytest.raises(ValueError, match=r"`ax` holds one panel"):
-        plot_gate_weights(STEPS, np.zeros((10, 2, 3)), ax=ax)
-
-
 def test_a_history_of_one_layer_has_all_that_is_drawn():
-    weights = np.stack([weights_to(0.7, 0.3, 0.0), weights_to(0.0, 0.4, 0.6)], axis=1)
     history = GateHistory({"mmoe": ["left", "right"]})
     with pytest.raises(ValueError, match=r"Received: none\. Choose one of several"):
         plot_gate_weights(GateHistory())
-    for step, record in zip(STEPS.tolist(), weights, strict=True):
+    for step, record in zip(STEPS.tolist(), BOTH, strict=True):
         history.append(step, {"mmoe": {"weights": record}})
     history.events["mmoe"].append((300, "decided"))
     left, right = plot_gate_weights(history).axes
-    assert [ax.get_title(loc="left") for ax in (left, right)] == ["left", "right"]
+    assert [title(left), title(right)] == ["left", "right"]
     np.testing.assert_array_equal(lines(right)[2].get_xdata(), STEPS)
-    np.testing.assert_allclose(lines(right)[2].get_ydata(), weights[:, 1, 2])
+    np.testing.assert_allclose(lines(right)[2].get_ydata(), BOTH[:, 1, 2])
     assert "decided" in labels(left)
     given = plot_gate_weights(history, task_names="ab", events=[(1, "mine")]).axes[0]
-    assert given.get_title(loc="left") == "a"
+    assert title(given) == "a"
     assert "mine" in labels(given)
     assert "decided" not in labels(given)
-    with pytest.raises(ValueError, match=r"`steps` must be a history if `weights`"):
-        plot_gate_weights(STEPS)
     history.tasks["moe"] = ["c"]
     with pytest.raises(ValueError, match=r"Received: mmoe, moe\. Choose one"):
         plot_gate_weights(history)
+
+
+DRAW, ONE = partial(plot_gate_weights, STEPS), weights_to(0.7, 0.3)
+test_what_cannot_be_drawn_is_refused = refusals(
+    (
+        DRAW,
+        r"`weights` must have shape \(records, ",
+        *map(np.zeros, [(10,), (10, 0), (10, 2, 3, 4)]),
+    ),
+    (plot_gate_weights, r"one step for each record.* \(9,\)", (STEPS[:-1], ONE)),
+    (DRAW, r"most 8 tasks.*10, 9, 3.*_heatmap", np.zeros((10, 9, 3))),
+    (
+        DRAW,
+        r"with `task_names`, \(records, tasks",
+        {"weights": ONE, "task_names": ["a"]},
+    ),
+    (DRAW, "`highlight` must be at most 1.*=2", {"weights": ONE, "highlight": [2]}),
+    (DRAW, "`ax` holds one panel", {"weights": BOTH, "ax": object()}),
+    (DRAW, "`steps` must be a history if `weights`"),
+)

@@ -1,7 +1,6 @@
 """What columns hold is found in the rows to train on, and holds for all rows."""
 
 import decimal
-import json
 
 import numpy as np
 import pandas as pd
@@ -31,24 +30,19 @@ def converted(values, kind, name="x"):
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
-        ([1, 2, 2], "number"),
         ([1.5, None, 2], "number"),
-        (pd.array([1, None, 3], "Int64"), "number"),
         (pd.Categorical([1, None, 3]), "string"),
         ([decimal.Decimal("0.5"), None, decimal.Decimal(2)], "number"),
         (pd.to_timedelta([1, 2, 3], "s"), "number"),
         ([1, NAN, NAN], "number"),
         ([True, None, False], "boolean"),
-        (pd.array([True, None, False], "boolean"), "boolean"),
         (pd.Categorical([True, None, False]), "boolean"),
         (["a", None, "b"], "string"),
         (pd.Categorical(["a", None, "b"]), "string"),
         ([["a"], None, []], "list"),
         ([["a"], ["a"], ["a"]], "constant"),
         (["a", "a", "a"], "constant"),
-        ([1, 1, 1], "constant"),
         ([None, None, None], "constant"),
-        ([NAN, NAN, NAN], "constant"),
         (["2020-01-05", None, "2020-01-06"], "date"),
         (["1.2.3.4", "1.2.3.5", "1.2.3.4"], "string"),
         (["2020-01", "2020-02", "2020-01"], "string"),
@@ -58,20 +52,17 @@ def converted(values, kind, name="x"):
 )
 def test_a_kind_is_found_by_the_values(values, wanted):
     assert kind(values) == wanted
-    assert json.dumps(kind(values)) == f'"{wanted}"'
 
 
 DAYS = [
     (["2020-01-05", "2020-01-06"], "date"),
     (["2020-01-05 10:30:00", "2020-01-06T23:59:59Z"], "date"),
-    (["2020/1/5", "2020/1/6"], "date"),
     (["2020.01.05", "2020.01.06"], "date"),
     (["1/5/20", "1/6/20"], "date"),
     (["1/5/2020 10:30", "1/6/2020 23:59"], "date"),
     (["05.01.2020", "06.01.2020"], "day-first date"),
     (["5/1/2020", "13/1/2020"], "day-first date"),
     (["1/5/2020", "12/31/2020"], "date"),
-    (["5-1-2020", "31-1-2020"], "day-first date"),
     (pd.to_datetime(["2020-01-05", "2020-01-06"]), "date"),
     (list(pd.to_datetime(["2020-01-05", "2020-01-06"]).date), "date"),
 ]
@@ -106,14 +97,11 @@ def test_days_and_months_up_to_12_say_nothing_and_13_does():
     assert converted(mixed, kind(mixed))["x_month"].tolist() == [1, 3, 4, 12]
 
 
-def test_dates_are_in_the_time_of_greenwich():
+def test_dates_are_in_the_time_of_greenwich_and_no_ids():
     day = pd.Timestamp("2020-01-05", tz="Europe/Paris")
     for value in (day, day.isoformat()):
         found = converted([value, None], "date")
         assert found.iloc[0].tolist() == [18_265, 1, 5, 23]
-
-
-def test_dates_with_a_value_in_each_row_are_dates_and_no_ids():
     dates = pd.date_range("2020-01-01", periods=40, freq="17min")
     for column in (dates, dates.astype(str)):
         assert kind(column) == "date"
@@ -228,61 +216,37 @@ test_columns_without_a_kind_are_refused = refusals(
     ),
 )
 
-test_rows_of_another_kind_are_refused = refusals(
-    (
-        converted,
-        r"'x' must have numbers, as in the rows to train on\. Received: 'a'",
-        (["a", "b"], "number"),
-        (["a", "b"], "boolean"),
-    ),
-    (converted, r"Received: Timestamp", ([pd.Timestamp(0)], "number")),
-    (
-        converted,
-        r"'x' must have numbers that float32 holds.*1e\+300",
-        ([1e300], "number"),
-    ),
-    (converted, r"'x' must have strings, as .* Received: \['a'\]", ([["a"]], "string")),
-    (converted, r"'x' must have lists of strings, .* Received: 'a'", (["a"], "list")),
-    (converted, r"'x' must have dates, .*month first.* Received: a", (["a"], "date")),
-    (
-        converted,
-        r"'x' must have dates, .* Received: 13/1/2020",
-        (["13/1/2020"], "date"),
-    ),
-    (
-        converted,
-        r"'x' must have dates, .* Received: 5\.1\.2020",
-        (["5.1.2020"], "date"),
-    ),
-    (
-        converted,
-        r"the day first.*--drop",
-        (["1/31/2020x"], "day-first date"),
-        (["13/1/2020", "1/31/2020"], "day-first date"),
-    ),
-    (converted, r"'x' must have dates", (["2020-02-31"], "date")),
-    (
-        convert_columns,
-        r"must have the columns a, b\. Received: no b\.",
-        (pd.DataFrame({"a": [1]}), {"a": "number", "b": "number", "c": "id"}),
-    ),
-    (
-        convert_columns,
-        r"'day' becomes day_days, .* there is another 'day_month'",
-        (
-            pd.DataFrame({"day_month": [1], "day": ["2020-01-05"]}),
-            {"day_month": "number", "day": "date"},
-        ),
-    ),
-    (
-        convert_columns,
-        r"'day_days' becomes day_days, .* there is another 'day_days'",
-        (
-            pd.DataFrame({"day": ["2020-01-05"], "day_days": [1]}),
-            {"day": "date", "day_days": "number"},
-        ),
-    ),
+
+@pytest.mark.parametrize(
+    ("values", "kind", "text"),
+    [
+        (["a", "b"], "number", r"numbers, as in the rows to train on\. Received: 'a'"),
+        (["a", "b"], "boolean", "numbers, as in .* Received: 'a'"),
+        ([pd.Timestamp(0)], "number", "numbers, as .* Received: Timestamp"),
+        ([1e300], "number", r"numbers that float32 holds.*1e\+300"),
+        ([["a"]], "string", r"strings, as .* Received: \['a'\]"),
+        (["a"], "list", "lists of strings, .* Received: 'a'"),
+        (["a"], "date", "dates, .*month first.* Received: a"),
+        (["13/1/2020"], "date", "dates, .* Received: 13/1/2020"),
+        (["5.1.2020"], "date", r"dates, .* Received: 5\.1\.2020"),
+        (["2020-02-31"], "date", "dates"),
+        (["1/31/2020x"], "day-first date", "dates, .*the day first.*--drop"),
+        (["13/1/2020", "1/31/2020"], "day-first date", "dates, .*the day first"),
+    ],
 )
+def test_rows_of_another_kind_are_refused(values, kind, text):
+    with pytest.raises(ValueError, match=f"'x' must have {text}"):
+        converted(values, kind)
+
+
+@pytest.mark.parametrize("name", ["day_month", "day_days"])
+def test_columns_that_are_missing_or_twice_are_refused(name):
+    frame = pd.DataFrame({name: [1], "day": ["2020-01-05"]})
+    text = rf"'day' becomes day_days, .* there is another '{name}'"
+    with pytest.raises(ValueError, match=text):
+        convert_columns(frame, {name: "number", "day": "date"})
+    with pytest.raises(ValueError, match=r"must have the columns a, b\. .*: no b\."):
+        convert_columns(pd.DataFrame({"a": [1]}), dict.fromkeys("ab", "number"))
 
 
 @pytest.mark.parametrize(

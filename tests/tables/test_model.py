@@ -224,8 +224,6 @@ def test_it_takes_tables_that_become_one_of_pandas(trained):
     frame = make_table(20).drop(columns=TARGETS)
     other = types.SimpleNamespace(to_pandas=lambda: frame)  # As those of polars.
     assert_equal(trained.predict(other)["price"], trained.predict(frame)["price"])
-    chances = trained.predict_proba(other)["sold"]
-    assert_equal(chances, trained.predict_proba(frame)["sold"])
 
 
 def test_a_class_that_a_member_holds_out_is_no_warning(capsys):

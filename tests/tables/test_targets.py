@@ -81,11 +81,6 @@ def test_lines_say_what_labels_mean_and_names_have_no_slash():
         "c: 3 classes.",
     ]
     assert [each.task.name for each in found] == ["d", "a_b", "c"]
-    three = find_targets(frame.assign(**{"a/b": list("xyz")}), ["a/b"])[0]
-    assert three.task.name == "a_b"
-    assert (
-        find_targets(frame.rename(columns={"d": "d/e"}), ["d/e"])[0].task.name == "d_e"
-    )
 
 
 def encoded(values):
@@ -115,7 +110,3 @@ test_targets_that_cannot_be_learned_are_refused = refusals(
     (target, r"float32 does not tell apart", ([-1e9, -1e9 - 1, -1e9 - 2],)),
     (encoded, r"'y' must have numbers, as .*Received: 'a'", (["a", "b"],)),
 )
-
-
-def test_a_hundred_texts_are_classes():
-    assert len(target([f"t{i}" for i in range(100)]).classes) == 100

@@ -8,7 +8,7 @@ from keras import ops
 from dselectk_keras.tables import trees
 from dselectk_keras.tables.scores import fit_share
 from dselectk_keras.tables.targets import Target
-from dselectk_keras.tables.trees import LEAST, MISSING, Trees, fit_trees
+from dselectk_keras.tables.trees import DECISION, LEAST, MISSING, Trees, fit_trees
 
 ROWS = 300
 TARGETS = {
@@ -53,8 +53,8 @@ def test_the_layer_predicts_what_scikit_learn_predicts(kind, table):
         alone = Trees(layer.names, (1, *layer.shape[1:]), kind)
         alone.build(None)
         for name, part in layer.parts.items():
-            own = ops.reshape(part, (2, -1, *part.shape[1:]))[member]
-            alone.parts[name].assign(ops.reshape(own, alone.parts[name].shape))
+            own = np.split(ops.convert_to_numpy(part), 2, axis=int(name in DECISION))
+            alone.parts[name].assign(own[member])
         rows = held_out[:, member]
         predicted = ops.convert_to_numpy(alone(inputs))[rows]
         np.testing.assert_allclose(predicted, found[rows, member], atol=1e-5)
@@ -67,10 +67,11 @@ def test_the_layer_predicts_what_scikit_learn_predicts(kind, table):
 
 def test_a_tree_by_hand():
     """A number that is equal to a threshold, or missing, goes left."""
-    layer = Trees(["x"], (2, 1, 1), "number", depth=1)
+    layer = Trees(["x"], (2, 1, 1), "number", leaves=2)
     layer.build(None)
     values = {
-        "thresholds": [[1.0], [2.0]],
+        "masks": [[0b10, 0b10]],
+        "thresholds": [[1.0, 2.0]],
         "leaves": [[10.0, 20.0], [1.0, 3.0]],
         "constants": [[0.5], [0.25]],
     }
@@ -108,6 +109,17 @@ def test_equal_labels_and_lists_alone_have_no_trees(table):
     assert fit_trees(target, inputs, labels, held_out, 5, 0) is None
     lists, labels = {"items": inputs["items"]}, labels_of("binary", inputs)
     assert fit_trees(target, lists, labels, held_out, 5, 0) is None
+
+
+def test_an_input_without_information_has_trees_of_one_leaf(table):
+    held_out = table[1]
+    labels = np.arange(ROWS, dtype="float32")
+    inputs = {"id": np.zeros(ROWS, "int32")}
+    layer, found = fit_trees(TARGETS["number"], inputs, labels, held_out, 1, 0)
+    means = [np.mean(labels[~each]) for each in held_out.T]
+    np.testing.assert_allclose(found[held_out[:, 0], 0, 0], means[0], rtol=1e-5)
+    predicted = ops.convert_to_numpy(layer(inputs))
+    np.testing.assert_allclose(predicted, np.mean(means), rtol=1e-5)
 
 
 def test_the_layer_is_saved(table, tmp_path):

@@ -1,5 +1,7 @@
 """Differences between the arms of an experiment, and whether they may be chance."""
 
+import contextlib
+import contextvars
 import math
 from typing import NamedTuple
 
@@ -8,6 +10,22 @@ import numpy as np
 from dselectk_keras.utils import optional_import
 
 NOT_RUN = "not run"
+LOOKS = contextvars.ContextVar("looks", default=1)
+
+
+@contextlib.contextmanager
+def judged_often(looks):
+    """A context in which 5 % is the chance of an error in all looks at growing runs."""
+    token = LOOKS.set(looks)
+    try:
+        yield
+    finally:
+        LOOKS.reset(token)
+
+
+def chance(among=1):
+    """The chance of an error in one of some comparisons, by Bonferroni."""
+    return 0.05 / (among * LOOKS.get())
 
 
 class Gap(NamedTuple):
@@ -38,7 +56,7 @@ class Gap(NamedTuple):
         comparisons, what is within an interval that is wider by Bonferroni.
         """
         apart = self.mean - over
-        reach = quantile(self.size - 1, 1 - 0.05 / among) * self.error
+        reach = quantile(self.size - 1, 1 - chance(among)) * self.error
         return bool(apart > 0) if abs(apart) > reach else None
 
     def above(self, number):
@@ -133,5 +151,5 @@ def interval(values, among=1):
     gap = gap_of(values)
     if gap.size < 2:
         return gap.mean, gap.mean, gap.mean
-    reach = quantile(gap.size - 1, 1 - 0.05 / among) * gap.error
+    reach = quantile(gap.size - 1, 1 - chance(among)) * gap.error
     return gap.mean, gap.mean - reach, gap.mean + reach

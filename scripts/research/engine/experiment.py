@@ -129,6 +129,8 @@ class Experiment(abc.ABC):
     scales: ClassVar[tuple[str, ...]] = ("num_train", "epochs")  # Time grows with them.
     page: ClassVar[str] = ""  # The template of its page; empty: the `.md` beside it.
     trains: ClassVar[bool] = True  # Whether it trains anything.
+    # How often verdicts were read, each time with more seeds: see `engine.compare`.
+    looks: ClassVar[int] = 1
     together: ClassVar[int] = 1  # Seeds or trials in one program, if not said.
     pictures: ClassVar[tuple[str, ...]] = ()  # Of a block: see `pages.write_pictures`.
     # The paper's data for which others stand in here: see `engine.template`.

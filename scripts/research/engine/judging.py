@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from research.engine.compare import NOT_RUN, Gap, quantile, stats
+from research.engine.compare import NOT_RUN, Gap, chance, quantile, stats
 
 NIL, INADMISSIBLE = "nil", "inadmissible"
 UNTESTABLE = "not testable here"
@@ -72,7 +72,7 @@ def _needed(gap, apart, among=1):
     """Count the seeds that would tell such a difference, if it stays as it is."""
     if not (apart > 0 and math.isfinite(gap.error * gap.size)):
         return math.inf
-    level, needed = 1 - 0.05 / among, gap.size
+    level, needed = 1 - chance(among), gap.size
     for _ in range(3):  # With more seeds, Student's t is narrower.
         # Rounded, because a quantile takes a while, and is kept.
         reach = quantile(float(f"{needed:.1g}"), level) * gap.error
@@ -132,25 +132,25 @@ def most(flags):
         >>> most([True] * 6).holds, most([True] * 5)
         (True, Judged(holds=None, seeds=6, why=''))
     """
-    return _most(len(flags), int(np.sum(flags)))
+    return _most(len(flags), int(np.sum(flags)), chance())
 
 
 @functools.lru_cache(maxsize=256)
-def _most(size, count):
+def _most(size, count, level):
     if not size:
         return Judged(None)
-    if _is_clear(size, count):
+    if _is_clear(size, count, level):
         return Judged(count > size / 2)
     # If the share stays what it is.
     more = range(size + 1, MOST_SEEDS)
-    decide = (n for n in more if _is_clear(n, round(count / size * n)))
+    decide = (n for n in more if _is_clear(n, round(count / size * n), level))
     return Judged(None, next(decide, math.inf))
 
 
-def _is_clear(size, count):
-    """Check whether so many of a size are more, or fewer, than chance has at 5 %."""
+def _is_clear(size, count, level):
+    """Check whether so many of a size are more, or fewer, than by chance."""
     most = max(count, size - count)
-    return 2 * stats().binom.sf(most - 1, size, 0.5) <= 0.05
+    return 2 * stats().binom.sf(most - 1, size, 0.5) <= level
 
 
 def all_hold(judgements):

@@ -182,6 +182,11 @@ def _how(results):
         if reported
         else "Not run yet."
     ]
+    if experiment.looks > 1:
+        parts[0] += (
+            f" The verdicts were read {experiment.looks} times, each time with more "
+            f"seeds: in all, their chance of an error is 5 %."
+        )
     for each in results.environments:
         command = f"`{each['command']}` on " if each["command"] else ""
         parts.append(

@@ -3,14 +3,84 @@
 import keras
 import numpy as np
 
-from dselectk_keras.program import Program
+from dselectk_keras.program import Program, Results, on_host, rows_of
 
 LANES = 4  # Jobs of a bench that are trained side by side.
+ON_JAX = keras.backend.backend() == "jax"
+
+
+class SideBySide(Program):
+    """A `Program` whose state can be changed; without JAX, copies take turns."""
+
+    def epoch(self, is_training, batch_size):
+        """A function that trains or evaluates all copies."""
+        if ON_JAX:
+            return super().epoch(is_training, batch_size)
+        model = self.model
+        step = model.train_on_batch if is_training else model.test_on_batch
+
+        def run(state, order, data):
+            logs, metrics, last = [], [], {}
+            for copy, rows in enumerate(order):
+                self.write(model, state, copy)
+                model.reset_metrics()
+                # Keras resets the metrics before each of these steps; `fit` does not.
+                model.reset_metrics = lambda: None
+                ends = range(batch_size, len(rows), batch_size)
+                try:
+                    for part in np.split(rows, ends):
+                        last = step(*rows_of(data, part), return_dict=True)
+                finally:
+                    del model.reset_metrics
+                logs.append(last)
+                metrics.append(list(map(on_host, model.metrics_variables)))
+                state = self.replace(state, copy)
+            logs = keras.tree.map_structure(lambda *own: np.array(own), *logs)
+            metrics = [np.stack(same) for same in zip(*metrics, strict=True)]
+            return state, Results(logs, metrics)
+
+        return run
+
+    def compute(self, function, state):
+        """Call a function that reads variables of the model, for each copy."""
+        if not ON_JAX:
+            found = []
+            for copy in range(len(state[2][0])):
+                self.write(self.model, state, copy)
+                found.append(on_host(function()))
+            return np.stack(found)
+        import jax
+
+        def call(*state):
+            parts = zip(self.variables(self.model), state, strict=False)
+            values = [pair for each in parts for pair in zip(*each, strict=True)]
+            with keras.StatelessScope(state_mapping=values):
+                return function()
+
+        if function not in self._compiled:
+            self._compiled[function] = jax.jit(jax.vmap(call))
+        return self._compiled[function](*state[:2])
+
+    def replace(self, state, copy):
+        """Replace the variables of one copy by those of the model."""
+        state = tuple(list(map(np.array, part)) for part in state)
+        for variables, values in zip(self.variables(self.model), state, strict=True):
+            for variable, value in zip(variables, values, strict=True):
+                value[copy] = on_host(variable)
+        return state
+
+    def assign(self, state, values):
+        """Replace variables of the model, by their `id`, in all copies."""
+        pairs = zip(self.variables(self.model), state, strict=True)
+        return tuple(
+            [values.get(id(v), old) for v, old in zip(*pair, strict=True)]
+            for pair in pairs
+        )
 
 
 def make_program(model, batch_size):
     """The program of a compiled model whose variables exist."""
-    return Program(model, batch_size)
+    return SideBySide(model, batch_size)
 
 
 def train_side_by_side(

@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from research.engine.claims import HOLDS, STAND_IN, Fact, Found, count, judge
-from research.engine.compare import NOT_RUN
+from research.engine.compare import NOT_RUN, judged_often
 from research.engine.judging import NIL, Judged
 from research.engine.reproduce import in_words
 from research.engine.results import NotRunError, Results, format_mean, how_many
@@ -340,7 +340,8 @@ def _in_views(views, proses, cell):
 
 def _judged(claim, results, said, here, found):
     """The verdict on a claim, as text; the claim is added to a `Filled`."""
-    judged = _or_not_run(judge, claim.test, results)
+    with judged_often(results.experiment.looks):
+        judged = _or_not_run(judge, claim.test, results)
     judged = judged if isinstance(judged, Judged) else Judged(judged)
     fact = isinstance(claim.test, Fact)
     stand_in = bool(results.experiment.stands_in_for) and not fact

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from research.engine import Gap, Results, Run, compare
+from research.engine.judging import most
 from research.engine.results import NotRunError, format_mean
 from research.papers import EXPERIMENTS
 
@@ -101,3 +102,15 @@ def test_one_in_twenty_differences_by_chance_is_judged():
     assert np.mean([each is not None for each in judged]) == pytest.approx(
         0.05, abs=0.015
     )
+
+
+def test_several_looks_at_growing_runs_share_the_chance_of_an_error():
+    """Of 5 numbers, 95 % reach 2.78 standard errors, 97.5 % reach 3.50."""
+    gap = Gap(3.0, 1.0, 5)
+    assert gap.is_positive() is True
+    assert most([True] * 6).holds is True
+    with compare.judged_often(2):
+        assert gap.is_positive() is None
+        assert Gap(3.6, 1.0, 5).is_positive() is True
+        assert most([True] * 6).holds is None  # By chance, 3 %.
+    assert gap.is_positive() is True

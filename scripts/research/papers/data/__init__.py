@@ -5,6 +5,7 @@ from typing import Any
 from dselectk_keras import datasets
 from research.papers.data.census_income import census_income
 from research.papers.data.cifar100 import cifar100
+from research.papers.data.domainnet import domainnet
 from research.papers.data.fmnist_mnist import fmnist_mnist
 from research.papers.data.mnist import fashion_mnist, mnist
 from research.papers.data.movielens import movielens
@@ -13,6 +14,7 @@ from research.papers.data.multi_mnist import multi_mnist
 __all__ = [
     "census_income",
     "cifar100",
+    "domainnet",
     "fashion_mnist",
     "fmnist_mnist",
     "load",
@@ -26,6 +28,7 @@ OWN = {
     for function in (
         census_income,
         cifar100,
+        domainnet,
         fashion_mnist,
         fmnist_mnist,
         mnist,

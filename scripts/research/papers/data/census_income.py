@@ -9,6 +9,7 @@ from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from dselectk_keras.utils import check_choice, optional_import
 from research.papers.data import official_files
+from research.papers.data.partition import partition
 
 SOURCE = "https://archive.ics.uci.edu/dataset/117/census+income+kdd"
 TRAIN, TEST = "census-income.data.gz", "census-income.test.gz"
@@ -116,14 +117,14 @@ def census_income(
     if test_file_only:
         fifth = len(test) // 5
         sizes = {name: fifth if n is None else n for name, n in sizes.items()}
-        parts = sampling.partition(rng, len(test), num_train=num_train, **sizes)
+        parts = partition(rng, len(test), num_train=num_train, **sizes)
         tables = [test.iloc[part] for part in parts]
         known = tables[0]
     else:
         known = _read_table(TRAIN, data_dir)
         sizes["num_test"] = len(test) // 2 if num_test is None else num_test
-        (part,) = sampling.partition(rng, len(known), num_train=num_train)
-        held_out = sampling.partition(other_rng, len(test), **sizes)
+        (part,) = partition(rng, len(known), num_train=num_train)
+        held_out = partition(other_rng, len(test), **sizes)
         tables = [known.iloc[part], *(test.iloc[part] for part in held_out)]
     inputs = [_encode(table, known) for table in tables]
     return Dataset(

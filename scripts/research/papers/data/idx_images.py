@@ -5,9 +5,9 @@ import struct
 
 import numpy as np
 
-from dselectk_keras.datasets import sampling
 from dselectk_keras.datasets.dataset import Dataset, Split
 from research.papers.data import official_files
+from research.papers.data.partition import split_indices
 
 _IDX_NAMES = (
     "train-images-idx3-ubyte.gz",
@@ -42,7 +42,7 @@ def scale_pixels(images):
 
 def image_dataset(train, test, sizes, seed, classes):
     """The `Dataset` of pairs of images and labels, with the classes of each task."""
-    parts = sampling.split_indices(seed, len(train[0]), len(test[0]), sizes)
+    parts = split_indices(seed, len(train[0]), len(test[0]), sizes)
     splits = [
         (images[part], labels[part])
         for (images, labels), part in zip((train, train, test), parts, strict=True)

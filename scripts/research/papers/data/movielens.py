@@ -13,6 +13,7 @@ from dselectk_keras.utils import check_choice
 from research.engine import stand_in
 from research.papers.data import official_files
 from research.papers.data.changes import changed
+from research.papers.data.partition import partition
 
 
 class Version(NamedTuple):
@@ -97,7 +98,7 @@ def movielens(
     y[: len(rated), 1] = table[order, 2]
 
     tenth = len(pairs) // 10
-    parts = sampling.partition(
+    parts = partition(
         sampling.random_stream(seed, 1),
         len(pairs),
         num_train=num_train,

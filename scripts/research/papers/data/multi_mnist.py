@@ -9,6 +9,7 @@ from dselectk_keras.datasets.dataset import Dataset
 from dselectk_keras.utils import check_choice
 from research.papers.data import idx_images
 from research.papers.data.mnist import ARTICLES, DIGITS
+from research.papers.data.partition import split_indices
 
 _CLASS_NAMES = {"mnist": DIGITS, "fashion_mnist": ARTICLES}
 _SHIFT = 8  # Each image moves by 4 pixels, to opposite corners.
@@ -65,9 +66,7 @@ def multi_mnist(
     sizes = sampling.check_sizes(num_train, num_validation, num_test)
     train, test = idx_images.read_idx_dataset(images, data_dir)
     # Images are split before they are paired, so that splits share no image.
-    pools = sampling.split_indices(
-        seed, len(train[0]), len(test[0]), (None, num_held_out, None)
-    )
+    pools = split_indices(seed, len(train[0]), len(test[0]), (None, num_held_out, None))
     splits = []
     for stream, (pixels, labels) in enumerate((train, train, test)):
         pool, size = pools[stream], sizes[stream]

@@ -49,6 +49,7 @@ class Fig3(Experiment):
     title = "which of eight tasks share experts, and what each gains over Top-k"
     paper = citations.DSELECT_K
     where = "Figure 3 and Table 3"
+    looks = 2
     stands_in_for = citations.LOGS
 
     seeds: int = preset(15, paper=5, smoke=1)

@@ -38,6 +38,7 @@ class Table1And5(MovieLensExperiment):
     name = "dselectk-table1-5"
     title = "gates on MovieLens, for three weights of the two tasks"
     where = "Tables 1 and 5"
+    looks = 2
 
     def keeps(self, results, name, alpha):
         """Check whether a method keeps the paper's rules in some run."""

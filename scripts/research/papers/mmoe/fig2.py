@@ -20,6 +20,7 @@ class Fig2(Experiment):
     title = "the correlation of labels follows that of the tasks' weights"
     paper = citations.MMOE
     where = "Figure 2"
+    looks = 2
     trains = False
 
     seeds: int = preset(100, smoke=2)

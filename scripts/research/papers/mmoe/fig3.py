@@ -21,6 +21,7 @@ class Fig3(Synthetic):
     name = "mmoe-fig3"
     title = "a shared-bottom model is worse the less its tasks are related"
     where = "Figure 3"
+    looks = 2
 
     shared_units: int = 16
     # Further settings: widths and learning rates, at the ends of the correlations.

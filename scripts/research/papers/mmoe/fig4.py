@@ -26,6 +26,7 @@ class Fig4(ThreeModels):
     name = "mmoe-fig4"
     title = "the losses of three models, by the correlation of their tasks"
     where = "Figure 4"
+    looks = 3
 
     def by_model(self, write):
         """Texts of `write` for the arms of each model, from low to high correlation."""

@@ -19,6 +19,7 @@ class Fig5(ThreeModels):
     name = "mmoe-fig5"
     title = "how far the losses of many runs of three models are spread"
     where = "Figure 5"
+    looks = 3
 
     def each(self, results, write):
         """Texts of `write` for the losses of each model at each correlation."""

@@ -38,6 +38,7 @@ class Fig6(Experiment):
     title = "the softmax gates of an engagement and of a satisfaction task"
     paper = citations.MMOE
     where = "Figure 6"
+    looks = 2
     stands_in_for = citations.LOGS
 
     seeds: int = preset(40, smoke=1)

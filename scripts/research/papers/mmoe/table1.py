@@ -13,6 +13,7 @@ class Table1(Census):
     name = "mmoe-table1"
     title = "income, with marital status beside it, in census data"
     where = "Table 1"
+    looks = 2
 
     group = 1
     correlation = 0.1768

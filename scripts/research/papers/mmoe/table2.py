@@ -13,6 +13,7 @@ class Table2(Census):
     name = "mmoe-table2"
     title = "education, with marital status beside it, in census data"
     where = "Table 2"
+    looks = 2
 
     group = 2
     correlation = 0.2373

@@ -69,6 +69,7 @@ class Table3(Experiment):
     title = "engagement in a simulated recommender, for five methods"
     paper = citations.MMOE
     where = "Table 3"
+    looks = 2
     stands_in_for = citations.LOGS
 
     seeds: int = preset(15, paper=20, smoke=1)

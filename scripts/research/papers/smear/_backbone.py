@@ -4,8 +4,10 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 
 from dselectk_keras.batches import Batches
+from dselectk_keras.utils import optional_import
 
 STACKS = 4
 BLOCKS = 2  # In each stack: with the stem and the classifier, 18 layers.
@@ -15,7 +17,7 @@ def resnet18(image_shape, width):
     """A network of the shape of ResNet18, for small images, with random weights.
 
     The stem has one convolution of stride 1 and no pooling, as is usual for images of
-    about 32 x 32 pixels.
+    about 32 x 32 pixels. The sums have the names that KerasHub gives them.
     """
     images = keras.Input(image_shape)
     x = keras.layers.ReLU()(_convolved(images, width, 3, 1))
@@ -37,6 +39,22 @@ def pretrain(model, images, labels, epochs):
     # gradient of a convolution's kernel where an epoch is one program.
     data = Batches((images, labels), batch_size=64, seed=0)
     classifier.fit(data, epochs=epochs, shuffle=False, verbose=0)
+
+
+def from_keras_hub(preset, image_shape):
+    """A residual network of KerasHub, such as ResNet18 trained on ImageNet."""
+    keras_hub = optional_import(
+        "keras_hub", extra="pretrained", purpose="A pretrained backbone"
+    )
+    backbone = keras_hub.models.Backbone
+    return backbone.from_preset(preset, image_shape=tuple(image_shape))
+
+
+def as_photographs(images):
+    """Images from 0 to 1 as networks trained on ImageNet see them."""
+    means = np.array([0.485, 0.456, 0.406], "float32")
+    deviations = np.array([0.229, 0.224, 0.225], "float32")
+    return ((images - means) / deviations).astype("float32")
 
 
 def cut(model, num_adapters):

@@ -44,7 +44,6 @@ ABLATED = (
 OURS = ("top-2",)  # Not in the paper.
 # Of a GPU, for one experiment of the paper (Appendix A).
 HOURS = {"GLUE": 108, "DomainNet": 11}
-PAPER_SEEDS = 5
 # Routers that merge the parameters of experts; the others mix their outputs.
 MERGING = ("SMEAR", "SMEAR 2x", "Latent Skills", "Adamix")
 # Inputs of routers that do not see the features.

@@ -7,13 +7,7 @@ from research.engine import Higher, drawing
 from research.engine.plan import price
 from research.papers.smear._claims import ESTIMATORS, HEURISTICS, differences
 from research.papers.smear._comparison import REFERENCE, DomainComparison
-from research.papers.smear._routers import (
-    DOMAINNET,
-    HOURS,
-    PAPER_SEEDS,
-    ROUTED_BY,
-    SINGLE,
-)
+from research.papers.smear._routers import DOMAINNET, HOURS, ROUTED_BY, SINGLE
 
 
 def above(arms, others, effect=0.0, within=0.0):
@@ -46,6 +40,7 @@ class Table3Small(DomainComparison):
     name = "smear-table3-small"
     title = "routers of adapters on images of six domains"
     where = "Table 3"
+    looks = 2
 
     @property
     def claims(self):
@@ -87,7 +82,9 @@ class Table3Small(DomainComparison):
             "price": lambda r: price(r, seeds=20),
             "hours": HOURS["DomainNet"],
             "num_arms": len(self.arms),
-            "all_hours": len(self.arms) * PAPER_SEEDS * HOURS["DomainNet"],
+            "all_hours": len(self.arms)
+            * self.presets()["paper"].seeds
+            * HOURS["DomainNet"],
         }
 
     def draw_accuracy_and_cost(self, results):

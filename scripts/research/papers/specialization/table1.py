@@ -22,6 +22,7 @@ class Table1(Splits):
     name = "specialization-table1"
     title = "fresh experts do better under a gate that knows an equitable split"
     where = "Table 1"
+    looks = 2
 
     @property
     def claims(self):

@@ -15,6 +15,7 @@ class Table2(TrainingMethods):
     name = "specialization-table2"
     title = "attentive gates, L_importance and L_s on digits"
     where = "Table 2"
+    looks = 3
     appendix = "B.1"
     data_set = "mnist"
     theirs: ClassVar[dict[str, tuple]] = {

@@ -12,6 +12,7 @@ from research.papers import data
 # A data set, an argument, a value, and what it must be.
 REFUSED = [
     ("census_income", "group", 3, "be one of 1, 2"),
+    ("domainnet", "domains", ("photo",), "hold some of 'clipart', .*twice"),
     ("fmnist_mnist", "digits", (), "hold some of 0, 1, .*twice"),
     ("fmnist_mnist", "digits", (1, 1), "hold some of 0, 1, .*twice"),
     ("fmnist_mnist", "digits", (10,), "hold some of 0, 1, .*twice"),
@@ -20,6 +21,7 @@ REFUSED = [
 ]
 MISSING = [
     ("cifar100", {}, r"cifar-100-binary.tar.gz \(168,513,733 bytes"),
+    ("domainnet", {}, r"clipart_train.txt \(33,525 lines of"),
     ("movielens", {"version": "100k"}, r"zip \(4,924,029 bytes, SHA-256 50d2.*groupl"),
 ]
 
@@ -49,9 +51,12 @@ def test_what_is_unknown_is_refused(idx_dir, name, argument, value, text):
         data.load(name, data_dir=idx_dir, **{argument: value})
 
 
-def test_a_data_set_that_is_not_downloaded_needs_a_folder():
-    with pytest.raises(ValueError, match=r"`census_income` needs `data_dir`.*uci.edu"):
-        data.load("census_income")
+@pytest.mark.parametrize(
+    ("name", "site"), [("census_income", "uci.edu"), ("domainnet", "ai.bu.edu")]
+)
+def test_a_data_set_that_is_not_downloaded_needs_a_folder(name, site):
+    with pytest.raises(ValueError, match=rf"`{name}` needs `data_dir`.*{site}"):
+        data.load(name)
 
 
 @pytest.mark.parametrize(("name", "options", "text"), MISSING)

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from dselectk_keras.gates.chosen_experts import one_expert_each
 from dselectk_keras.gates.gate import Gate
-from dselectk_keras.gates.given_weights import one_expert_each
 from dselectk_keras.gates.logits import Logits
 from dselectk_keras.gates.routing import Routing
 from dselectk_keras.ops import smooth_step
