@@ -72,7 +72,8 @@ def check_count(
 
 def check_widths(name: str, value: Any) -> list[int]:
     """List the widths of layers, given as one integer or several, or raise an error."""
-    return [check_count(name, width) for width in keras.tree.flatten(value)]
+    widths = value if isinstance(value, (list, tuple)) else [value]
+    return [check_count(name, width) for width in widths]
 
 
 def check_shape(name: str, shape: Any, rank: int = 1) -> None:

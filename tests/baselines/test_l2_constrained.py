@@ -105,6 +105,6 @@ def test_the_penalty_is_in_float32_under_any_policy(policy):
 UNLIKE = Experts([layers.Dense(2), layers.Dense(2, use_bias=False)])
 test_what_cannot_be_constrained_is_refused = refusals(
     (L2Constrained, "`experts` must be a bank", (layers.Dense(3), 0.1)),
-    (L2Constrained, "`strength` must be a number", (DenseExperts(2, [3]), None)),
+    (L2Constrained, "`strength` must be a finite number", (DenseExperts(2, [3]), None)),
     (L2Constrained(UNLIKE, 0.1), "Only copies of one layer", X),
 )

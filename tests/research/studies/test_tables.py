@@ -78,8 +78,8 @@ def made(folder):
 def study(monkeypatch):
     """The study on two tables that are made here."""
     monkeypatch.setattr(
-        module,
-        "TABLES",
+        Tables,
+        "known",
         {name: RealTable(made, ("number", "name")) for name in ("first", "second")},
     )
     module.load.cache_clear()
