@@ -51,10 +51,8 @@ class Gates(Bench):
 
     @classmethod
     def of_config(cls, config):
-        """The bench on the problem of a config, with its epochs and rows."""
-        sizes = {"epochs": config["epochs"], **config["sizes"]}
-        sizes = {name: sizes[name] for name in ("epochs", "first_seed")}
-        return cls(problem=dataclasses.replace(PROBLEMS[config["problem"]], **sizes))
+        """The bench on the problem of a config, with its epochs."""
+        return cls.of(config["problem"], epochs=config["epochs"])
 
     @classmethod
     def of(cls, name, draws=None, epochs=None, data_dir=None):

@@ -28,8 +28,8 @@ DENSE = [name for name, arm in GATES.items() if arm.more["dense"]]
 FEW = """ Some
 problems have fewer arms, and mostly fewer settings: {names}. There the best rate is at
 an edge in {edge:.0%}. The long ones have no weight decay."""
-EARLIER = """ These
-results of {} are of earlier rows, which other problems have too."""
+LACKING = """ Not run
+yet, on rows that no other problem has: {}."""
 # Arms that docs/choosing.md leaves to the page.
 NOT_IN_BLOCK = (
     "shared bottom",
@@ -58,8 +58,7 @@ PARTS = {
 def text(every):
     """The text of the page, of `Results` by the name of their problem."""
     rows = rows_of(every.values())
-    seeds = {name: each.experiment.problem.first_seed for name, each in every.items()}
-    earlier = [name for name in every if seeds[name] != PROBLEMS[name].first_seed]
+    lacking = [name for name in PROBLEMS if name not in every]
     few = [name for name in every if PROBLEMS[name].few]
     tuned = [row for row in rows if row["arm"] not in (BEST, CONTROL)]
     longest = [row for row in tuned if row["problem"] in few]
@@ -69,7 +68,7 @@ def text(every):
     return page.fill(
         __file__,
         machine=page.machine_of(every.values()),
-        earlier=EARLIER.format("; ".join(earlier)) if earlier else "",
+        lacking=LACKING.format("; ".join(lacking)) if lacking else "",
         problems=len(every),
         real=sum(PROBLEMS[name].real for name in every),
         later=sum(PROBLEMS[name].later for name in every),
