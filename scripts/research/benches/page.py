@@ -103,7 +103,8 @@ def draw(panels, colors):
     ax.plot([], [], "o", label="one draw" if is_one else "one problem", **SMALL)
     if any(beyond):
         ax.plot([], [], ">", label="beyond the axis", **SMALL)
-    look = {"ncols": 5, "frameon": False, "fontsize": style.SMALL_FONT}
+    ncols = 3 if len(ax.get_legend_handles_labels()[0]) > 4 else 4
+    look = {"ncols": ncols, "frameon": False, "fontsize": style.SMALL_FONT}
     figure.legend(loc="outside upper center", columnspacing=1.0, **look)
     return figure
 
@@ -114,8 +115,8 @@ def _panel(ax, arms, found, colors, title, label):
         arm: np.exp([*by_problem(logs).values()]) for arm, (_, logs) in found.items()
     }
     ends = np.quantile(np.concatenate([*points.values()]), (0.02, 0.98))
-    low = min(1, ends[0], *(mean.low for mean, _ in found.values())) / 1.02
-    high = max(1, ends[1], *(mean.high for mean, _ in found.values())) * 1.02
+    low = min(1, ends[0], *(mean.low for mean, _ in found.values())) / 1.05
+    high = max(1, ends[1], *(mean.high for mean, _ in found.values())) * 1.05
     for arm, own in points.items():
         place, (mean, _) = arms.index(arm), found[arm]
         for marker, shown in (
