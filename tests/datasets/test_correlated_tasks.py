@@ -31,6 +31,11 @@ def test_labels_are_the_equation_in_the_docstring_with_its_default_sines():
     assert correlated_tasks(**SMALL).task_kinds == ("regression", "regression")
 
 
+def test_without_sines_the_labels_correlate_as_the_weights():
+    data = correlated_tasks(p=0.6, m=0, **SMALL)
+    np.testing.assert_allclose(data.info["label_correlation"], 0.6, atol=0.02)
+
+
 def test_labels_correlate_the_more_the_larger_p():
     found = [correlated_tasks(p=p, **SMALL) for p in (0, 0.25, 0.5, 0.75, 1)]
     correlations = [data.info["label_correlation"] for data in found]

@@ -31,7 +31,8 @@ def test_labels_are_the_sign_of_logits_with_mean_zero_and_the_asked_scale(data):
     )
 
 
-def test_the_truth_has_the_scales_of_the_docstring():
+def test_the_truth_has_the_scales_of_the_docstring(data):
+    assert data.info["logistic_bias"].shape == (1,)
     info = expert_recovery(num_experts=500, num_train=10).info
     np.testing.assert_allclose(info["kernels"].std(), np.sqrt(1 / 10), rtol=0.05)
     np.testing.assert_allclose(info["biases"].std(), 1 / 2, rtol=0.05)
