@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from dselectk_keras.datasets.sampling import SPLITS
-from dselectk_keras.utils import shown
+from dselectk_keras.utils import check_type, shown
 
 _TASK_KINDS = ("regression", "binary", "multiclass")
 
@@ -109,21 +109,17 @@ class Dataset:
         return len(self.task_names)
 
     def _check_split(self, name, split):
-        x, y = split
-        arrays = keras.tree.flatten((x, y))
+        check_type(name, split, Split, "a `Split` of inputs and labels")
+        arrays, y = keras.tree.flatten(tuple(split)), split.y
         is_named = isinstance(y, Mapping)
         fits = (
             {*y} == {*self.task_names} if is_named else y.shape[1:] == (self.num_tasks,)
         )
-        if (
-            not isinstance(split, Split)
-            or not fits
-            or len({len(array) for array in arrays}) != 1
-        ):
+        if not fits or len({len(array) for array in arrays}) != 1:
             received = [*y] if is_named else f"`y` of shape {y.shape}"
             raise ValueError(
-                f"`{name}` must be a `Split` of arrays of the same number of samples, "
-                f"with labels (samples, {self.num_tasks}), or a mapping of labels by "
-                f"task name. Received: a {type(split).__name__} with {received} and "
-                f"arrays of the lengths {[len(array) for array in arrays]}."
+                f"`{name}` must have arrays of the same number of samples, and labels "
+                f"(samples, {self.num_tasks}), or a mapping of labels by task name. "
+                f"Received: {received}, and arrays of the lengths "
+                f"{[len(array) for array in arrays]}."
             )

@@ -35,6 +35,13 @@ class LogitGate(Gate, abc.ABC):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        if isinstance(kernel_initializer, int):
+            raise ValueError(
+                f"The first argument of `{type(self).__name__}` is "
+                "`kernel_initializer`, not a number of experts. Received: "
+                f"kernel_initializer={kernel_initializer}. To choose several experts, "
+                "use `TopKGate(num_nonzeros)`."
+            )
         self.kernel_initializer = get_from(
             keras.initializers, "kernel_initializer", kernel_initializer
         )

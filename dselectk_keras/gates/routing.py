@@ -51,16 +51,22 @@ class Routing(NamedTuple):
         """Compute the weighted sum of the experts' outputs, a list or a tensor."""
         is_list = isinstance(experts, list)
         shape = tuple((experts[0] if is_list else experts).shape)
-        # Sizes may be unknown, or symbols.
-        batch = shape[0], self.weights.shape[0] if self.per_example else shape[0]
-        fits = {*map(type, batch)} != {int} or batch[0] == batch[1]
-        if not fits or (not is_list and len(shape) < 3):
+        if not is_list and len(shape) < 3:
             raise ValueError(
-                "Experts must be a list of tensors (batch, ...), or one tensor (batch, "
-                "num_experts, ...) with an axis for their outputs, with as many "
-                f"examples as the routing inputs. Received: experts of shape {shape} "
-                f"and {batch[1]} routing inputs. Pass gate([first, second]), not a "
-                "tuple; for scalar outputs, keras.ops.expand_dims(experts, -1)."
+                "Experts in one tensor must have the shape (batch, num_experts, ...), "
+                "with an axis for their outputs, but (batch, features) is the output "
+                f"of one expert. Received: experts of shape {shape}. Pass a list of "
+                "the experts' outputs, gate([first, second]), not a tuple; for scalar "
+                "outputs, keras.ops.expand_dims(experts, -1)."
+            )
+        # Sizes may be unknown, or symbols.
+        sizes = shape[0], self.weights.shape[0] if self.per_example else None
+        if {*map(type, sizes)} == {int} and sizes[0] != sizes[1]:
+            raise ValueError(
+                "Experts and routing inputs must have the same number of examples. "
+                f"Received: experts of shape {shape} and {sizes[1]} routing inputs. "
+                "Stack the experts on axis 1, (batch, num_experts, ...), or pass them "
+                "as a list."
             )
         return mix(experts, self.weights, self.per_example)
 

@@ -82,16 +82,20 @@ test_what_does_not_fit_is_refused = refusals(
     (dataset, "`groups` must be a list .* one entry", {"groups": (0, 1, 1)}),
     (
         dataset,
-        r"`test` must be .* labels \(samples, 2\)",
+        r"`test` must have .* labels \(samples, 2\)",
         *({"test": of((4, 3), y)} for y in [(4,), (4, 3), (4, 2, 1)]),
     ),
     (
         dataset,
-        r"`validation` .* mapping .*a Split with \['a'\]",
+        r"`validation` .* mapping .*Received: \['a'\], and",
         {"validation": of((4, 3), {"a": np.zeros(4)})},
     ),
     (dataset, r"`train` .*lengths \[5, 4\]", {"train": of((5, 3), (4, 2))}),
-    (dataset, "`train` must be a `Split`.* a tuple", {"train": tuple(split())}),
+    (
+        dataset,
+        r"`train` must be a `Split`.* Received: train=\(",
+        {"train": tuple(split())},
+    ),
     (
         dataset,
         NUM_CLASSES,

@@ -33,7 +33,7 @@ def test_a_tuple_stands_for_two_arguments(given, arguments):
         ((((8, 4), (8, 4)),), r"gate\(\[first, second\]\), not a tuple"),
         # The axes of the experts and of the batch are swapped.
         (((4, 8, 2), (8, 3)), r"shape \(4, 8, 2\) and 8 routing inputs"),
-        (([(4, 2)], (8, 3)), r"as many examples as the routing inputs"),
+        (([(4, 2)], (8, 3)), r"the same number of examples"),
     ],
 )
 @pytest.mark.parametrize("symbolic", [False, True])
