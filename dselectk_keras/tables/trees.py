@@ -96,8 +96,9 @@ class Trees(Configured, keras.Layer):
             own = ops.take(x, features[number], axis=0)
             is_right = own > self.parts["thresholds"][number][:, None]
             left &= ops.where(is_right, masks[number][:, None], 2**self.leaves - 1)
+        left = ops.cast(left, "int")  # TensorFlow negates int32 on the host.
         first = ops.cast(left & -left, "float32")  # A power of two.
-        place = ops.cast(ops.log2(1.5 * first), "int32")
+        place = ops.cast(ops.log2(1.5 * first), "int")
         leaves = ops.take_along_axis(self.parts["leaves"], place, axis=1)
         scores = ops.sum(ops.reshape(leaves, (*self.shape, -1)), axis=1)
         scores += self.parts["constants"][..., None]
