@@ -42,6 +42,16 @@ def numpy(tensor):
     return np.array(ops.convert_to_numpy(tensor))
 
 
+def dense_model(seed, momentum=0.0):
+    """A compiled layer of two inputs after one step, so that all variables exist."""
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1, momentum), "mse", metrics=["mae"])
+    x = numbers((2, 2))
+    model.train_on_batch(x, x[:, :1])
+    return model
+
+
 def numbers(size, *, seed=0, scale=1.0):
     """Float32 numbers from a normal distribution, the same at every call."""
     draws = np.random.default_rng(seed).normal(size=size)

@@ -16,6 +16,7 @@ from dselectk_keras.gates import Gate
 from dselectk_keras.gates.record import recording
 from dselectk_keras.models.check_labels import check_labels
 from dselectk_keras.models.columns import as_dense, as_inputs
+from dselectk_keras.models.multitask_model import MultitaskModel
 from dselectk_keras.ops import choose_by_fit
 from dselectk_keras.utils import check_count, check_number
 
@@ -116,7 +117,7 @@ class ChooseExperts(keras.callbacks.Callback):
             if self.data is not None:
                 x, y = self.data
                 data = {"x": as_inputs(model, x), "y": y}
-                if getattr(model, "readers", ()) and model.loss is None:
+                if isinstance(model, MultitaskModel) and model.loss is None:
                     check_labels(model, **data)
             self._sample = draw_sample(model, self.sample, self.seed, **data)
         seen = _evaluate_experts(model, gates, self._sample.x)

@@ -15,7 +15,7 @@ from dselectk_keras.callbacks._observe import (
     warn_if_idle,
 )
 from dselectk_keras.callbacks.gate_history import GateHistory, check_path
-from dselectk_keras.gates.selector_gate import print_undecided
+from dselectk_keras.gates.selector_gate import SelectorGate, print_undecided
 from dselectk_keras.utils import check_choice, check_count, check_flags, shown
 
 
@@ -191,7 +191,7 @@ class GateRecorder(keras.callbacks.Callback):
         for each in self._gates:
             name, gate, *_ = each
             events = events_of(gate)
-            if getattr(gate, "deciding", None) is not None and gate.has_decided:
+            if isinstance(gate, SelectorGate) and gate.per_example and gate.has_decided:
                 events.append((keras.ops.convert_to_numpy(gate.deciding)[1], "decided"))
             noted = self.history.events[name]
             for step, text in events:

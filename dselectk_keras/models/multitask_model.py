@@ -401,7 +401,7 @@ class SumsAlone(keras.callbacks.ProgbarLogger):
         """Print an epoch."""
         own = tuple(f"{task.name}_" for task in self.model.tasks)
         shown = {}
-        for name, value in logs.items():
+        for name, value in (logs or {}).items():
             plain = name.removeprefix("val_")
             if plain in ("loss", "task_loss") or not plain.startswith(own):
                 shown[name] = value

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
-from helpers import numbers
+from helpers import dense_model, numbers
 
 import dselectk_keras as dk
 from research.engine.side_by_side import make_program
@@ -16,17 +16,9 @@ DATA = X, X[:, :1]
 ROWS = np.array([[0, 1, 2, 3, 4], [9, 8, 7, 6, 5]])
 
 
-def new_model(seed, momentum=0.0):
-    keras.utils.set_random_seed(seed)
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile(keras.optimizers.SGD(0.1, momentum), "mse", metrics=["mae"])
-    model.train_on_batch(X[:2], X[:2, :1])  # Creates the variables of the metrics.
-    return model
-
-
 @pytest.fixture
 def models():
-    return [new_model(seed) for seed in range(3)]
+    return [dense_model(seed) for seed in range(3)]
 
 
 @pytest.fixture
