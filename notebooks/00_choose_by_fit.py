@@ -98,7 +98,7 @@ print(f"two of 16 experts, chosen by fit: {error:.3f}")
 # happen to share an expert train it together. It gets better for them, and other tasks
 # of the group find it at the next choice.
 
-# %%
+# %% mystnb={"image": {"alt": "Four tables of the experts that 64 tasks use: random at first, and in the end the same two for each group of tasks"}}
 weights = recorder.history["mmoe"]["weights"]
 figure, axes = plt.subplots(1, 4, figsize=(9, 4), sharey=True)
 for ax, part in zip(axes, (0.0, 0.1, 0.2, 1.0), strict=True):
@@ -113,7 +113,7 @@ plt.show()
 # %% [markdown]
 # One group in a picture of its own: four tasks come to the same two experts.
 
-# %%
+# %% mystnb={"image": {"alt": "Four tasks of a group change to the same two experts within 200 steps, and keep them"}}
 plots.plot_gate_weights(recorder.history.steps, weights[:, :4])
 plt.show()
 

@@ -111,7 +111,7 @@ for task in labels:
 # %% [markdown]
 # How did they get there? `plot_gate_weights` draws what the recorder has stored.
 
-# %%
+# %% mystnb={"image": {"alt": "Expert weights of two tasks over 600 steps: each keeps two of eight experts after a decision at step 300"}}
 weights = np.concatenate(
     [recorder.history[f"gate_{task}"]["weights"] for task in labels], axis=1
 )

@@ -135,7 +135,7 @@ problems = [
 # it: sixteen lines begin near 1/16, and those of the four true experts, which are
 # coloured, remain. The file `gates.gif` has one frame per epoch, for slides.
 
-# %%
+# %% mystnb={"image": {"alt": "DSelect-k's weights over 400 steps: four of 16 experts stay in use, with about a quarter each"}}
 _ = train(dselect_k(), problems[0], live=f"{tempfile.mkdtemp()}/gates.gif")
 
 # %% [markdown]
@@ -155,7 +155,7 @@ known = {
 # true experts are coloured; the other twelve are grey.
 
 
-# %%
+# %% mystnb={"image": {"alt": "Weights of Top-k and DSelect-k on three problems: Top-k jumps early and misses two right experts on one, DSelect-k changes smoothly and finds all"}}
 def draw(runs):
     """A row for each problem, a column for each gate, of the first start."""
     figure, axes = plt.subplots(

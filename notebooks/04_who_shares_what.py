@@ -107,7 +107,7 @@ weights = [weights_of(model) for model in together]
 # %% [markdown]
 # Who uses which expert? Here are the weights after each run.
 
-# %%
+# %% mystnb={"image": {"alt": "Heat maps of three runs: 32 tasks and the weights of the eight experts that they use"}}
 figure, axes = plt.subplots(
     1, SEEDS, figsize=(8.4, 5), layout="constrained", squeeze=False
 )
@@ -135,7 +135,7 @@ print(f"experts used by a task: {metrics.active_experts(weights).mean():.2f}")
 # experts, and 0 if they share none. We average it over the three runs.
 
 
-# %%
+# %% mystnb={"image": {"alt": "How many experts two tasks share: no order as they came, two blocks of 16 tasks in the groups found"}}
 def sharing(weights):
     """The Jaccard index of every pair of tasks."""
     tasks = range(len(weights))
@@ -249,7 +249,7 @@ for name, values in errors.items():
 # share of positive labels is between 0.5 % and 60 %, depending on the task. Within a
 # group, the interests of users have more in common.
 
-# %%
+# %% mystnb={"image": {"alt": "The experts of eight shop tasks in one run, and how many experts two tasks share, in two groups"}}
 shop = datasets.recommender_sim(num_train=20_000, num_test=10_000)
 
 

@@ -31,7 +31,7 @@ import os
 
 os.environ["KERAS_BACKEND"] = "tensorflow"  # or "jax", "torch"
 
-# %%
+# %% mystnb={"image": {"alt": "Points of ten classes in the plane: five rings, each with one half for each of two classes"}}
 import keras
 import matplotlib.pyplot as plt
 import numpy as np
@@ -210,7 +210,7 @@ for name, values in numbers.items():
 # ## Which expert gets which points?
 
 
-# %%
+# %% mystnb={"image": {"alt": "Regions of the plane by the most probable expert of five gates, over the five rings of points"}}
 def draw_planes():
     side = np.linspace(-5, 5, 200, dtype="float32")
     grid = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
@@ -238,7 +238,7 @@ if not USE_MNIST:
 #
 # Selection tables show the same for any data, also where there is no plane to draw.
 
-# %%
+# %% mystnb={"image": {"alt": "The share of each of ten classes at each of five experts, for five gates"}}
 figure, axes = plt.subplots(1, 5, figsize=(10, 3.2), sharey=True, layout="constrained")
 for ax, (name, runs) in zip(axes, models.items(), strict=True):
     table = dk.metrics.SelectionTable(EXPERTS, 10, normalize="classes")

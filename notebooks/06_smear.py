@@ -59,7 +59,7 @@ NUM_TRAIN, NUM_TEST, EPOCHS, SEEDS, TURNS = 4_800, 2_400, 12, 2, 15
 # stripes.
 
 
-# %%
+# %% mystnb={"image": {"alt": "Pictures of eight symbols in six domains: filled, faint, outline, dotted, dark and striped"}}
 def shapes(count, rng):
     """Pictures of shapes with random place and size, and which they are."""
     rows, columns = np.mgrid[:SIZE, :SIZE] + 0.5
@@ -300,7 +300,7 @@ for router, found in accuracies.items():
 # We average the router's weights over the test images of each style.
 
 
-# %%
+# %% mystnb={"image": {"alt": "Mean weights of six adapters in each domain at two places, for SMEAR, switch and REINFORCE: SMEAR's are the most even"}}
 def routing(model):
     """The mean weights of each domain, in both places."""
     kinds = dk.SmearExperts, dk.MoE

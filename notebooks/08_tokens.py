@@ -187,7 +187,7 @@ for name in ("dense", "Switch", "Top-2", "DSelect-k"):
     ).history
     print(f"{name:10s}{model.count_params():9,} parameters")
 
-# %%
+# %% mystnb={"image": {"alt": "Losses of Switch, Top-2, DSelect-k and a dense network over eight epochs, close to each other in the end"}}
 _, ax = plt.subplots(figsize=(8.4, 3.2), layout="constrained")
 plots.plot_curves(
     {name: (np.arange(1, EPOCHS + 1), log["val_loss"]) for name, log in logs.items()},
@@ -210,7 +210,7 @@ plt.show()
 # `GateRecorder` records each layer on a batch of the test data. Padding does not count.
 
 
-# %%
+# %% mystnb={"image": {"alt": "The share of each of eight experts in the total weight over eight epochs, for Switch, Top-2 and DSelect-k"}}
 def name_experts(figure):
     """Say below the panels which expert has which colour."""
     keys = [plt.Rectangle((0, 0), 1, 1, color=color) for color in COLORS]
@@ -247,7 +247,7 @@ plt.show()
 # We sort the words into kinds, and count how often each kind goes to each expert.
 
 
-# %%
+# %% mystnb={"image": {"alt": "The experts that seven kinds of tokens go to, for Switch, Top-2 and DSelect-k"}}
 KINDS = ("names", "keywords", "self", "numbers, text", "brackets", "signs", "layout")
 
 
@@ -302,7 +302,7 @@ plt.show()
 # that they get most.) Here is one of the test sequences.
 
 
-# %%
+# %% mystnb={"image": {"alt": "Two lines of code, each token in the colour of its largest expert, for Switch, Top-2 and DSelect-k"}}
 def show(ax, name, row, columns=84, lines=2):
     """Draw the words of a sequence on the colours of their experts."""
     x, y = 0, 0

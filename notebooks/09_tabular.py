@@ -221,7 +221,7 @@ pd.DataFrame(rows).T.round(3)
 # %% [markdown]
 # ## Which experts do the tasks share?
 
-# %%
+# %% mystnb={"image": {"alt": "A heat map of three tasks: each uses two of eight experts, and all share expert 2"}}
 gate = model.get_layer("mmoe").gate
 weights = keras.ops.convert_to_numpy(gate.expert_weights())
 _, ax = plt.subplots(figsize=(8.4, 2.4), layout="constrained")

@@ -22,7 +22,8 @@ def main(arguments=None):
     add_backend(parser)
     add = parser.add_argument
     add("folder", type=pathlib.Path, help="folder of the runs; its name is the study's")
-    add("--space", type=json_object, required=True, help="JSON: lists of values")
+    text = "JSON: lists of values; if omitted, those of the gate in common/spaces.py"
+    add("--space", type=json_object, help=text)
     add("--set", nargs="+", default=[], metavar="FIELD=VALUE", help="of all runs")
     add("--trials", type=int, default=20, help="settings to try; 0 only prints")
     add("--sampler", default="grid", choices=("grid", "gp"), help="sampler")
@@ -50,12 +51,16 @@ def main(arguments=None):
 def tune(options):
     """Open or create the study of a command line, and run the trials that it lacks."""
     from common.set_fields import set_fields
+    from common.spaces import space_of
     from common.study import open_study, optimize, suggest
     from common.training_run import TrainingRun
 
-    run, space = set_fields(TrainingRun(), options.set), options.space
-    _check_fields(run, space, options)
-    config = {"run": run.config, "space": space, "sampler": options.sampler}
+    run = set_fields(TrainingRun(), options.set)
+    given = {text.partition("=")[0] for text in options.set}
+    if options.space is None:
+        options.space = space_of(run, given)
+    _check_fields(run, options.space, given)
+    config = {"run": run.config, "space": options.space, "sampler": options.sampler}
     config |= {"binary": options.binary, "at_most": options.at_most}
     study = open_study(options, config)
 
@@ -65,12 +70,12 @@ def tune(options):
 
     count = options.trials
     if options.sampler == "grid":
-        count = min(count, math.prod(map(len, space.values())))
+        count = min(count, math.prod(map(len, options.space.values())))
     optimize(study, objective, count, options.folder)
     return study
 
 
-def _check_fields(run, space, options):
+def _check_fields(run, space, given):
     """Refuse fields that there are not, or that no run of the study would read."""
     known = {field.name for field in dataclasses.fields(run)} - {"seed"}
     for name, values in space.items():
@@ -80,8 +85,7 @@ def _check_fields(run, space, options):
                 f"Received: {name}={values!r}."
             )
     unused = set() if {"gate", "architecture"} & space.keys() else {*run.unused}
-    given = space.keys() | {text.partition("=")[0] for text in options.set}
-    if lost := sorted(given & unused):
+    if lost := sorted((space.keys() | given) & unused):
         raise ValueError(
             f"{', '.join(lost)} would do nothing: no run of {run.label} reads it."
         )

@@ -247,8 +247,17 @@ def run(mutant, output, tests, module):
     return pytest.main([*options, *map(str, tests)], plugins)
 
 
+def killer(output):
+    """The first test that failed, by pytest's output."""
+    output.seek(0)
+    failed = re.search(
+        r"^(?:FAILED|ERROR) (.+?)(?: - |$)", output.read().decode(), re.MULTILINE
+    )
+    return f"killed by {failed[1]}" if failed else "killed"
+
+
 def fate(mutant, timeout, tests):
-    """Run a mutant in a fork: "killed", "timeout", "survived" or an error."""
+    """Run a mutant in a fork: "killed by a test", "timeout", "survived" or an error."""
     with tempfile.TemporaryFile() as output:
         child = os.fork()
         if child == 0:
@@ -262,7 +271,7 @@ def fate(mutant, timeout, tests):
             found, status = os.waitpid(child, os.WNOHANG)
             if found:
                 code = os.waitstatus_to_exitcode(status)
-                known = {0: "survived", 1: "killed", 2: "killed at import"}
+                known = {0: "survived", 1: killer(output), 2: "killed at import"}
                 return known.get(code, "killed" if code < 0 else f"error {code}")
             time.sleep(0.05)
         os.killpg(child, signal.SIGKILL)

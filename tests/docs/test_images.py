@@ -1,5 +1,6 @@
 """Each picture says in words what one sees."""
 
+import json
 import re
 from pathlib import Path
 
@@ -39,3 +40,13 @@ def short_texts(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_the_text_of_an_image_has_five_words(page):
     assert not short_texts(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem
+)
+def test_the_text_of_a_picture_of_a_notebook_has_five_words(path):
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        if any("image/png" in each.get("data", ()) for each in cell.get("outputs", ())):
+            alt = cell["metadata"]["mystnb"]["image"]["alt"]
+            assert len(alt.split()) >= 5

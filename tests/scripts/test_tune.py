@@ -1,6 +1,7 @@
 """A study survives the death of its processes, in each database."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -16,6 +17,8 @@ import optuna
 import pytest
 import tune
 
+from common.set_fields import set_fields
+from common.spaces import space_of
 from common.training_run import TrainingRun
 
 pytestmark = [
@@ -30,7 +33,8 @@ STATES = optuna.trial.TrialState
 
 
 def arguments(folder, *more, space=SPACE):
-    return [*map(str, (folder, "--space", space, "--set", *RUN, *more))]
+    given = [] if space is None else ["--space", space]
+    return [*map(str, (folder, *given, "--set", *RUN, *more))]
 
 
 @pytest.fixture
@@ -249,6 +253,37 @@ def test_fields_that_no_run_would_read_are_refused(search, capsys, more, space, 
     with pytest.raises(SystemExit):
         search(*more, space=json.dumps(space))
     assert text in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        (
+            ["gate=dselect_k", "learning_rate=0.1"],
+            {"decide_by": 3, "num_nonzeros": 3, "gamma": 4},
+        ),
+        (["gate=gumbel_softmax"], {"learning_rate": 4, "gate_options": 4}),
+        (["gate=softmax"], {"learning_rate": 4}),
+        (["gate=hash", "learning_rate=0.1", "num_nonzeros=2"], {}),
+        (["architecture=shared_bottom"], {"learning_rate": 4}),
+    ],
+)
+def test_a_gate_has_a_space_of_its_own_without_what_is_set(given, wanted):
+    run = set_fields(TrainingRun(), given)
+    names = [text.partition("=")[0] for text in given]
+    space = space_of(run, names)
+    sizes = {name: len(values) for name, values in space.items()}
+    assert sizes == wanted
+    for name, values in space.items():
+        for value in values:
+            dataclasses.replace(run, **{name: value})
+
+
+def test_without_a_space_that_of_the_gate_is_tried(search, trainings):
+    trainings.result = lambda run: (run.gamma, {})
+    _, printed = search("decide_by=0.5", "learning_rate=0.01", space=None)
+    assert printed["best"] == {"gamma": 0.3}
+    assert sorted(run.gamma for run in trainings.runs) == [0.3, 1.0, 3.0, 10.0]
 
 
 def test_fields_that_some_gates_read_are_tuned_with_the_gates(search, trainings):
