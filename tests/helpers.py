@@ -1,6 +1,8 @@
 """Helpers of many tests: refusals, gates and models in a state, and gradients."""
 
 import contextlib
+import itertools
+from unittest import mock
 
 import keras
 import numpy as np
@@ -50,6 +52,25 @@ def dense_model(seed, momentum=0.0):
     x = numbers((2, 2))
     model.train_on_batch(x, x[:, :1])
     return model
+
+
+def overlapping(figure):
+    """The pairs of texts of a picture of which one covers a part of the other."""
+    from matplotlib.text import Text
+
+    with mock.patch.object(Text, "draw", autospec=True) as draw:
+        figure.draw_without_rendering()
+    # Of the words alone: the extent of an annotation holds its line too.
+    boxes = {
+        call.args[0]: Text.get_window_extent(call.args[0]).padded(-0.5)
+        for call in draw.call_args_list
+        if call.args[0].get_visible() and call.args[0].get_text().strip()
+    }
+    return [
+        (one.get_text(), other.get_text())
+        for one, other in itertools.combinations(boxes, 2)
+        if boxes[one].overlaps(boxes[other])
+    ]
 
 
 def numbers(size, *, seed=0, scale=1.0):

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from helpers import refusals
+from helpers import numbers, overlapping, refusals
 from matplotlib import pyplot as plt
 
 from dselectk_keras.plots import plot_expert_heatmap
@@ -69,6 +69,15 @@ def test_many_tasks_are_labelled_by_group_and_many_experts_have_few_numbers():
     assert tick_labels(ax.yaxis) == [str(group) for group in range(8)]
     np.testing.assert_array_equal(ax.get_yticks(), np.arange(8) * 16 + 8)
     assert tick_labels(ax.xaxis) == [str(i) for i in range(0, 32, 4)]
+
+
+@pytest.mark.parametrize("num_experts", [4, 16, 64])
+@pytest.mark.parametrize("groups", [None, np.arange(24) // 4])
+def test_no_label_overlaps_another(num_experts, groups):
+    weights = numbers((24, num_experts)) ** 2
+    names = [f"task of a long name {i}" for i in range(24)]
+    figure = plot_expert_heatmap(weights, task_names=names, groups=groups, title="all")
+    assert not overlapping(figure)
 
 
 def test_names_are_shown_on_given_axes():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers import overlapping
 from matplotlib import pyplot as plt
 
 from dselectk_keras.plots import plot_runs
@@ -26,6 +27,16 @@ def test_runs_mean_and_error_are_drawn():
     assert ax.get_xlabel() == "y"
     # To two digits of the standard error, which is 1.
     assert [text.get_text() for text in ax.texts] == ["2.0", "2.0"]
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("spread", [1e-4, 1.0, 1e4])
+def test_no_label_overlaps_another(spread):
+    runs = np.linspace(0, spread, 40).reshape(8, 5)
+    names = [f"a method with a long name, {i}" for i in range(8)]
+    values = dict(zip(names, 1.0 + runs, strict=True))
+    figure = plot_runs(values, label="test loss", title="all methods")
+    assert not overlapping(figure)
     plt.close(figure)
 
 

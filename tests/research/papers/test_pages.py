@@ -5,6 +5,8 @@ import re
 from pathlib import Path
 
 import pytest
+from helpers import overlapping
+from matplotlib import pyplot as plt
 
 from research.engine import Results, pages
 from research.engine.headlines import cells
@@ -72,6 +74,9 @@ def test_committed_pages_are_what_the_results_say(name):
             assert re.match(kind, place), place
     for picture in report.pictures:
         assert (page.parent / picture.path).exists(), remedy
+        figure = picture.draw()
+        assert not overlapping(figure)
+        plt.close(figure)
     for arm in experiment.arms:
         seeds = [run.seed for run in results.of(arm)]
         assert seeds == list(range(experiment.seeds)), (arm, seeds)
