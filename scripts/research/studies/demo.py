@@ -16,9 +16,9 @@ from research.engine import Arm, Experiment, by_group, drawing, preset, train_jo
 from research.engine.experiment import TRIAL_SEED
 
 NUM_INPUTS = 30
-RATES = (0.01, 0.03, 0.1, 0.3)
+RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 SCHEDULES = ("cosine", "late")
-DECAYS = (0.0, 1e-3, 1e-2, 0.1)
+DECAYS = (0.0, 1e-3, 1e-2, 0.1, 1.0)
 TUNING_SEED = 100  # Of the first problem that is not reported.
 FIT, LEARNED, FIXED, DENSE = "chosen by fit", "learned gate", "fixed gate", "no gate"
 PRUNED_UNITS = 32
@@ -113,7 +113,7 @@ class FollowRates(keras.callbacks.Callback):
 class Demo(Experiment):
     """Fifteen models, each on problems of 64 tasks in eight groups.
 
-    All have the same 32 settings: learning rates, weight decays and schedules, a
+    All have the same 50 settings: learning rates, weight decays and schedules, a
     cosine, or constant for 55 % of the training and then falling. DSelect-k has three
     times as many, since it also tries when to decide. Those with the lowest validation
     error on two problems are trained on others, one for each seed.
@@ -122,7 +122,7 @@ class Demo(Experiment):
     name = "demo"
     title = "the error of 64 tasks, and the cost of serving one"
     pictures = ("errors.png",)
-    together = 96  # All trials of an arm on a problem.
+    together = 100  # All trials of an arm on a problem.
     page = "{table_errors}"
 
     seeds: int = preset(10, smoke=1)
