@@ -132,18 +132,23 @@ def test_a_mask_of_examples_is_one_of_all_their_tokens():
         assert int(layer.num_dropped) == int(wanted.num_dropped)
 
 
-@pytest.mark.parametrize("rank", [1, 2])
-def test_routing_inputs_of_positions_that_do_not_count_are_not_read(rank):
-    mask, own = MASK if rank == 2 else MASK.any(axis=1), numbers((3, 4, 2), seed=5)
+@pytest.mark.parametrize(
+    ("mask", "of_routing"),
+    [(MASK, None), (MASK.any(axis=1), None), (MASK, np.array([True, False, True]))],
+)
+def test_routing_inputs_of_positions_that_do_not_count_are_not_read(mask, of_routing):
+    own, masks = numbers((3, 4, 2), seed=5), {"routing_inputs_mask": of_routing}
     layer = dk.MoE(dk.DenseExperts(3, [3]), dk.SoftmaxGate(z_reg=0.3), True)
     layer.build(X.shape, own.shape)
-    padding = np.broadcast_to(~mask.reshape(3, -1, 1), own.shape)
+    padding = np.broadcast_to(~mask.reshape(3, -1, 1), own.shape).copy()
+    if of_routing is not None:
+        padding[~of_routing] = True
     found = []
     for spoiled in (0.0, np.nan):
         v = np.where(padding, np.float32(spoiled), own)
 
         def compute(v=v):
-            y = layer(X, v, mask=mask, training=True)
+            y = layer(X, v, inputs_mask=mask, **masks, training=True)
             return ops.sum(y * y) + sum(layer.losses)
 
         found.append(weight_gradients(layer, compute))
