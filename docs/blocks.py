@@ -415,7 +415,6 @@ def decoder():
 IN_WORDS = {
     "hold on a stand-in": "hold on substitute data",
     "refuted on a stand-in": "refuted on substitute data",
-    "nil": "below half of the paper's difference",
     "not testable here": "not testable",
 }
 

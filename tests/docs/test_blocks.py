@@ -35,7 +35,7 @@ def test_times_against_other_forms_and_the_release_are_shown():
 
 
 def test_claims_are_counted_once_each():
-    from research.engine.claims import Found
+    from research.engine.claims import NIL, Found
 
     def claim(holds, fact=False, stand_in=False):
         return Found("", [], holds, fact, stand_in)
@@ -46,7 +46,7 @@ def test_claims_are_counted_once_each():
         claim(True, stand_in=True),
         claim(False),
         claim(False, stand_in=True),
-        claim("nil"),
+        claim(NIL),
         claim(None),
         claim("not run"),
         claim("not testable here"),

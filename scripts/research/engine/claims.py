@@ -63,7 +63,7 @@ class Higher:
         arms: The name of an arm, or several; each is compared with each other one.
         others: The same.
         by: The name of the number.
-        effect: The paper's difference, if known. It makes nothing nil on a stand-in.
+        effect: The paper's difference, if known. It is not used on a stand-in.
         within: By how much it may be lower.
     """
 

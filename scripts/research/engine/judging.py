@@ -8,7 +8,7 @@ import numpy as np
 
 from research.engine.compare import NOT_RUN, Gap, chance, quantile, stats
 
-NIL, INADMISSIBLE = "nil", "inadmissible"
+NIL, INADMISSIBLE = "below half of the paper's difference", "inadmissible"
 UNTESTABLE = "not testable here"
 RESAMPLES = 1_000
 MOST_SEEDS = 1_000  # More than any experiment would have.
@@ -18,7 +18,7 @@ class Judged(NamedTuple):
     """A verdict, and the seeds that would decide it.
 
     Args:
-        holds: `True`, `False`, `None` if it is undecided, `"nil"`,
+        holds: `True`, `False`, `None` if it is undecided, `NIL`,
             `"not testable here"`, `"inadmissible"` or `"not run"`.
         seeds: How many would decide if the differences stay what they are, if known.
         why: The reason why it is not testable here, or not run; of what is undecided,
@@ -34,7 +34,7 @@ def all_positive(gaps, effects=None, over=0.0, among=1):
     """Judge whether all of some differences are positive: a `Judged`.
 
     Yes if each is, by its 95 % interval. By intervals with Holm's correction, no if any
-    is not, and nil if any excludes half of the paper's difference.
+    is not, and `NIL` if any excludes half of the paper's difference.
 
     Args:
         gaps: A list of `Gap`.
@@ -43,8 +43,8 @@ def all_positive(gaps, effects=None, over=0.0, among=1):
         among: The number of such claims, if some of them are enough.
 
     Example:
-        >>> all_positive([Gap(0.0, 0.1, 9)], effects=2.0).holds
-        'nil'
+        >>> all_positive([Gap(0.0, 0.1, 9)], effects=2.0).holds == NIL
+        True
     """
     gaps = list(gaps)
     effects = np.broadcast_to(effects or 0.0, len(gaps)).tolist()
@@ -61,7 +61,7 @@ def all_positive(gaps, effects=None, over=0.0, among=1):
 
 
 def _seeds(gaps, over, among):
-    """Count the seeds that would decide: all positive, or one contrary or nil."""
+    """Count the seeds that would decide: all positive, or one not, or below half."""
     yes = [_needed(gap, gap.mean - over) for gap, _ in gaps]
     limits = [(gap, half if half > max(over, 0) else over) for gap, half in gaps]
     no = [_needed(gap, limit - gap.mean, among) for gap, limit in limits]

@@ -2,6 +2,7 @@
 
 import pytest
 
+from research import engine
 from research.engine.claims import Found
 from research.engine.headlines import Headline, cells, read_headlines
 
@@ -17,7 +18,7 @@ def claims(*kinds):
 
 
 YES, ON_STAND_IN, NO = (True, False), (True, True), (False, False)
-UNKNOWN, NIL = (None, False), ("nil", False)
+UNKNOWN, NIL = (None, False), (engine.NIL, False)
 BEYOND, NOT_RUN = ("not testable here", False), ("not run", False)
 
 
@@ -30,7 +31,7 @@ BEYOND, NOT_RUN = ("not testable here", False), ("not run", False)
         ([ON_STAND_IN, UNKNOWN], "undecided"),
         ([YES, NO], "refuted"),
         ([(False, True), YES], "refuted on a stand-in"),
-        ([UNKNOWN, NIL], "nil"),
+        ([UNKNOWN, NIL], engine.NIL),
         # Testable claims decide.
         ([ON_STAND_IN, BEYOND], "holds on a stand-in"),
         ([YES, NOT_RUN], "holds"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from research.engine import Gap, Judged, all_hold, all_positive, gap_of, most
-from research.engine.judging import bootstrap_gap, holm, trimmed_gap
+from research.engine.judging import NIL, bootstrap_gap, holm, trimmed_gap
 
 DRAWS = 600
 THREE_ERRORS = 3 * math.sqrt(0.05 * 0.95 / DRAWS)  # Of a rate of 0.05.
@@ -17,8 +17,8 @@ THREE_ERRORS = 3 * math.sqrt(0.05 * 0.95 / DRAWS)  # Of a rate of 0.05.
     [
         ([Gap(2.1, 1.0)], None, True),
         ([Gap(-2.1, 1.0)], None, False),
-        ([Gap(1.9, 1.0)], 100.0, "nil"),
-        ([Gap(0.0, 0.1)], 1.0, "nil"),
+        ([Gap(1.9, 1.0)], 100.0, NIL),
+        ([Gap(0.0, 0.1)], 1.0, NIL),
         ([Gap(1.9, 1.0)], 4.0, None),  # 1.9 to 2 is within the error.
         ([Gap(2.1, 1.0)], 100.0, True),
         ([Gap(2.1, 1.0), Gap(0.0, 1.0)], None, None),
@@ -26,7 +26,7 @@ THREE_ERRORS = 3 * math.sqrt(0.05 * 0.95 / DRAWS)  # Of a rate of 0.05.
         ([Gap(-2.1, 1.0), Gap(0.0, 1.0)], None, None),
         ([Gap(-2.3, 1.0), Gap(9.0, 1.0)], None, False),
         # Only the second falls short of the paper's.
-        ([Gap(2.1, 1.0), Gap(0.0, 1.0)], [50.0, 10.0], "nil"),
+        ([Gap(2.1, 1.0), Gap(0.0, 1.0)], [50.0, 10.0], NIL),
         ([Gap(2.1, 1.0), Gap(0.0, 1.0)], [50.0, 0.0], None),
         ([], None, None),
     ],
@@ -43,7 +43,7 @@ def test_verdicts_on_several_differences(gaps, effects, wanted):
         (Gap(0.0, 1.0), {"over": -1.0}, None),
         # Half of the paper's difference counts if it is more than the claim.
         (Gap(1.0, 0.1), {"effects": 2.0, "over": 1.0}, None),
-        (Gap(1.0, 0.1), {"effects": 2.5, "over": 1.0}, "nil"),
+        (Gap(1.0, 0.1), {"effects": 2.5, "over": 1.0}, NIL),
         # One chance of several needs more.
         (Gap(2.1, 1.0), {"among": 2}, None),
         (Gap(2.3, 1.0), {"among": 2}, True),
@@ -158,14 +158,14 @@ def test_chance_alone_gets_a_verdict_in_one_of_twenty(judge, exact):
     assert not exact or rate >= 0.05 - THREE_ERRORS
 
 
-def test_a_nil_effect_is_missed_in_one_of_forty():
+def test_half_of_the_papers_effect_is_excluded_in_one_of_forty():
     # The truth is half of the paper's difference.
     rng = np.random.default_rng(3)
     judged = [
         all_positive([gap_of(rng.normal(0.1, size=10))], effects=0.2).holds
         for _ in range(DRAWS)
     ]
-    assert judged.count("nil") / DRAWS == pytest.approx(0.025, abs=0.015)
+    assert judged.count(NIL) / DRAWS == pytest.approx(0.025, abs=0.015)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_a_sign_test_says_how_many_seeds_decide(flags, seeds):
         ([True, None], None),
         ([None, False, True], False),
         ([True, "not run", None], "not run"),
-        ([None, "nil"], "nil"),
-        (["nil", "inadmissible"], "inadmissible"),
+        ([None, NIL], NIL),
+        ([NIL, "inadmissible"], "inadmissible"),
         ([Judged(True), True], True),
         ([Judged(None), True], None),
         ([], None),

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from research.engine import (
+    NIL,
     Claim,
     Equal,
     Experiment,
@@ -152,11 +153,11 @@ def test_a_page_has_everything(results):
         "; shares 0.5, 0.25. {As it is.}",
         "| where | the paper says | its number | here | holds |",
         "**Partly reproduced.** 1 of 6 claims hold, 1 refuted, ",
-        "1 refuted, 1 nil, 2 not testable here, 1 not run.",
+        f"1 refuted, 1 {NIL}, 2 not testable here, 1 not run.",
         "| Section 1 | More. | 6 | 6.0 of 10 | yes |",
         "| Section 2 | Fewer. |  | -1 ± 0 | no |",
         "| Section 3 | As many. |  | not run | not run |",
-        "| Section 4 | Many more. | 40 |  | nil |",
+        "| Section 4 | Many more. | 40 |  | below half of the paper's difference |",
         "| Section 5 | Gold. |  | Gold 2 fair coins, 2 of 3 | not testable",
         "Ours are of tin. These runs alone would say: yes. |",
         "Preset `paper`, not run: 3 runs, 0.1 core-hours, 2 GB; data that are drawn.",
@@ -187,7 +188,7 @@ FEWER = Higher("fair", "bent", by="heads")
         ([True, False], "partly"),
         ([True, None], "partly"),
         ([False, None], "no"),
-        (["nil", None], "no"),
+        ([NIL, None], "no"),
         ([None], "open"),
         ([Untestable("It is dark.")], "open"),
         # Facts decide only if there is nothing else.
@@ -254,7 +255,7 @@ def test_arms_are_compared_seed_by_seed(results, test, word):
     [
         ((True, True), "1 of 1 claims hold."),
         ((True, False), "0 of 1 claims hold, 1 undecided."),
-        (("nil", "nil"), "0 of 1 claims hold, 1 nil."),
+        ((NIL, NIL), f"0 of 1 claims hold, 1 {NIL}."),
     ],
 )
 def test_what_the_paper_says_once_is_one_claim(results, tests, counts):
@@ -270,7 +271,7 @@ def test_what_the_paper_says_once_is_one_claim(results, tests, counts):
     assert "one claim" not in found.blocks[0]
 
 
-def test_a_verdict_on_a_stand_in_has_its_own_word_and_nothing_is_nil(results):
+def test_a_verdict_on_a_stand_in_has_its_own_word_and_no_half_of_a_difference(results):
     tests = MORE, FEWER, Fact(True), Untestable("Why."), None
     claims = [claim("a", str(i), "c", test) for i, test in enumerate(tests)]
     found = filled(results, *claims, stands_in_for="gold")
@@ -279,7 +280,7 @@ def test_a_verdict_on_a_stand_in_has_its_own_word_and_nothing_is_nil(results):
     assert found.count == f"{counts}1 not testable here, 1 undecided."
     assert found.words == "Partly reproduced, on a stand-in"
     more = claim("a", "1", "c", Higher("fair", "bent", by="noise", effect=40))
-    assert filled(results, more).count == "0 of 1 claims hold, 1 nil."
+    assert filled(results, more).count == f"0 of 1 claims hold, 1 {NIL}."
     found = filled(results, more, stands_in_for="gold", trains=False)
     assert found.count == "0 of 1 claims hold, 1 undecided."
     assert found.words == "Open"

@@ -189,8 +189,8 @@ class Census(Experiment, abc.ABC):
     def is_above(self, results, arms, others, slack=0.0, known=True):
         """Judge whether means are above others by more than chance and luck in tuning.
 
-        Half of the paper's differences, if it is `known`, decides what is nil. Seeds do
-        not make up for luck: where it sets an error, they would not decide.
+        Half of the paper's differences, if `known`, is the limit of `NIL`. Seeds do not
+        make up for luck: where it sets an error, they would not decide.
         """
         luck, gaps, effects, by_luck = luck_of_trials(results), [], [], False
         for arm, other in itertools.product(arms, others):

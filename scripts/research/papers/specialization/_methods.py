@@ -167,7 +167,7 @@ class TrainingMethods(Tuned, abc.ABC):
         its text is shown, but not judged. Gives our numbers, as text, and whether the
         claim holds. Entropies of images are judged by their logarithms,
         because in some runs they are many times the usual. The paper's differences
-        decide what is nil, if they are of the same data.
+        decide what is below half of them, if they are of the same data.
         """
         texts, gaps, effects = [], [], []
         scale = np.log if number == "sample_entropy" else np.asarray
