@@ -386,13 +386,21 @@ def test_groups_take_the_pairs_apart_and_may_have_names():
     assert all(math.isnan(value) for value in jaccard_index([[0.5, 0.5]]))
 
 
+def test_sets_that_are_equal_or_disjoint_or_empty():
+    weights = [[0.9, 0.1, 0, 0], [0.4, 0.6, 0, 0], [0, 0, 0.5, 0.5]]
+    assert jaccard_index(weights, groups=[0, 0, 1]) == (1.0, 0.0)
+    weights = [[0.5, 0.5], [0.5, 0.5], [1.0, 0.0]]
+    index = jaccard_index(weights, groups=[0, 0, 1], tolerance=0.6)
+    assert index == (1.0, 0.0)
+
+
 def update(labels, weights):
     MutualInformation(3, 2).update_state(np.zeros(labels, int), np.ones(weights))
 
 
 UPDATE = UtilizationEntropy(4).update_state
 test_what_cannot_be_is_refused = refusals(
-    (SampleEntropy, r"`base` must be .* above 1\. Received", *(1, -2, math.nan, "2")),
+    (SampleEntropy, r"`base` must be .* above 1\. Received", *(1, 0.5, math.nan, "2")),
     (
         SampleEntropy().update_state,
         r"shape \(batch, n\) or \(batch, g, n\)\. Rec",

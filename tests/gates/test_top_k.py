@@ -2,6 +2,7 @@ import warnings
 from functools import partial
 
 import helpers
+import keras
 import numpy as np
 import pytest
 from checks import assert_close, assert_equal
@@ -170,6 +171,15 @@ def test_each_gate_has_its_distance_from_a_binary_selection():
         assert_equal(found.choices, [[1, 0], [0, 1]])
         assert_close(found.distance, distances, rtol=1e-5)
         gate.step.assign(2)
+
+
+def test_models_are_condensed_with_sigmoid_scores():
+    inputs = keras.Input((DIM,))
+    gate = dk.TopKGate(3, scores="sigmoid")
+    layer = dk.MMoE(dk.DenseExperts(8, [3]), gate, ["a", "b"], stacked=True)
+    model, x = keras.Model(inputs, layer(inputs)), numbers((BATCH, DIM))
+    layer.gate.trainable_weights[0].assign(3 * numbers((2, 8)))
+    assert_close(dk.condense(model)(x), model(x), atol=1e-5)
 
 
 def test_the_noise_has_a_factor():
