@@ -6,8 +6,8 @@ Each mutant runs in a fork of a process that has imported the backend. It import
 changed module from memory: no file is written. The tests of a module are those of the
 same name in `tests/`, for gates also their cases of the contract, or else all tests of
 the folder. What survives them meets all tests of the folder, of those that use it most
-and the drawn combinations. All tests must pass without a change. `mutants.txt` is a list of
-mutants and of the tests that kill them.
+and the drawn combinations. All tests must pass without a change. `mutants.txt` is
+a list of mutants and of the tests that kill them.
 """
 
 import argparse
