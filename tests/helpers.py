@@ -54,15 +54,15 @@ def dense_model(seed, momentum=0.0):
     return model
 
 
-def overlapping(figure):
-    """The pairs of texts of a picture of which one covers a part of the other."""
+def overlapping(figure, around=-0.5):
+    """The pairs of texts of a picture that overlap, with so many pixels around each."""
     from matplotlib.text import Text
 
     with mock.patch.object(Text, "draw", autospec=True) as draw:
         figure.draw_without_rendering()
     # Of the words alone: the extent of an annotation holds its line too.
     boxes = {
-        call.args[0]: Text.get_window_extent(call.args[0]).padded(-0.5)
+        call.args[0]: Text.get_window_extent(call.args[0]).padded(around)
         for call in draw.call_args_list
         if call.args[0].get_visible() and call.args[0].get_text().strip()
     }

@@ -57,7 +57,7 @@ def test_the_first_picture_names_every_model_without_overlap():
     (ax,) = figure.axes
     # The pruned shared bottom, at the same cost as ours, is among them.
     assert {text.get_text() for text in ax.texts} == {*map(title_of, experiment.arms)}
-    assert not overlapping(figure)
+    assert not overlapping(figure, around=1.4)
     plt.close(figure)
 
 
@@ -66,7 +66,7 @@ def test_the_second_picture_has_the_groups_of_the_problem():
     weights = np.eye(16)[np.arange(64) // 4]
     results.add(Run(SHOWN, 0, {}, {"weights": weights}, 0.0), {})
     figure = results.experiment.draw_experts(results)
-    assert not overlapping(figure)
+    assert not overlapping(figure, around=1.4)
     ax = figure.axes[0]
     assert [label.get_text() for label in ax.get_yticklabels()] == [*"01234567"]
     assert len(ax.collections[-1].get_paths()) == 7  # Lines between groups.
