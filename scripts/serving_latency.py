@@ -4,8 +4,8 @@
 
 writes docs/results/serving_*.json, from which `python docs/blocks.py` makes the table
 of docs/serving.md. With --architectures it times the five methods of Table 3 of MMoE at
-the sizes of the preset paper, for the page of that table, and writes
-docs/results/architectures_*.json. Run it on a machine without other work.
+the sizes of the preset paper, in serving and in training, for the page of that table,
+and writes docs/results/architectures_*.json. Run it on a machine without other work.
 """
 
 import functools
@@ -74,33 +74,46 @@ def measure(workload):
         }
 
 
-def median_times(calls, x):
+def median_times(calls, *arrays, batches=None):
     """The median milliseconds of calls on batches: `{name: {batch: median}}`."""
     from common.timing import medians_in_turns
 
     found = {name: {} for name in calls}
-    for batch in BATCHES:
-        own = [functools.partial(call, x[:batch]) for call in calls.values()]
+    for batch in batches or BATCHES:
+        parts = [array[:batch] for array in arrays]
+        own = [functools.partial(call, *parts) for call in calls.values()]
         for name, seconds in zip(found, medians_in_turns(own, ROUNDS), strict=True):
             found[name][batch] = 1e3 * seconds
     return found
 
 
 def measure_architectures():
-    """Milliseconds of `predict_on_batch`: `{architecture: {batch: a median each}}`."""
+    """Milliseconds of a call: `{work: {architecture: {batch: a median each}}}`."""
     import numpy as np
 
-    from research.papers.mmoe.table3 import ARCHITECTURES, Table3
+    from research.papers.mmoe.table3 import ARCHITECTURES, BATCH, Table3
 
     experiment: Any = Table3.presets()["paper"]
     models = {name: experiment.model(name) for name in ARCHITECTURES}
     (shape,) = {model.input_shape[1:] for model in models.values()}
-    x = np.random.default_rng(0).normal(size=(max(BATCHES), *shape)).astype("float32")
-    calls = {name: model.predict_on_batch for name, model in models.items()}
-    several = [median_times(calls, x) for _ in range(REPEATS)]
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(max(BATCHES), *shape)).astype("float32")
+    y = generator.integers(2, size=(len(x), 2)).astype("float32")
+    serving = {name: model.predict_on_batch for name, model in models.items()}
+    training = {name: model.train_on_batch for name, model in models.items()}
+    batches = {int(BATCH["training"])}
+    several = {
+        "serving": [median_times(serving, x) for _ in range(REPEATS)],
+        "training": [
+            median_times(training, x, y, batches=batches) for _ in range(REPEATS)
+        ],
+    }
     return {
-        name: {batch: [each[name][batch] for each in several] for batch in BATCHES}
-        for name in calls
+        work: {
+            name: {batch: [each[name][batch] for each in found] for batch in times}
+            for name, times in found[0].items()
+        }
+        for work, found in several.items()
     }
 
 

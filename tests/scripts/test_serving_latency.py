@@ -47,17 +47,21 @@ def test_architectures_are_timed_and_judged(tmp_path, monkeypatch):
     (path,) = tmp_path.glob("architectures_*.json")
     assert path.name.startswith("architectures_cpu_")
     found = json.loads(path.read_text())["milliseconds"]
-    assert set(found) == set(table3.ARCHITECTURES)
-    assert all(len(each["256"]) == 3 for each in found.values())
+    assert set(found) == {"serving", "training"}
+    for work, times in found.items():
+        assert set(times) == set(table3.ARCHITECTURES)
+        assert all(len(each[table3.BATCH[work]]) == 3 for each in times.values())
     # The page reads it, by backend, and judges by each method's share above the first.
     results = Results(table3.Table3(), "cpu", tmp_path)
-    assert table3.served(results, keras.backend.backend()) == found
+    backend = keras.backend.backend()
+    read = table3.times_of(results, backend, "training")["MMoE"]
+    assert list(read) == found["training"]["MMoE"][table3.BATCH["training"]]
     times = {table3.SHARED: [1.0, 2.0, 4.0], "MMoE": [2.0, 4.0, 8.0]}
-    times = {name: {table3.BATCH: each} for name, each in times.items()}
-    path.write_text(json.dumps({"milliseconds": times}))
-    assert table3.slower(results, keras.backend.backend(), "MMoE") == (1.0, 0.0, 3)
+    times = {name: {table3.BATCH["training"]: each} for name, each in times.items()}
+    path.write_text(json.dumps({"milliseconds": {"training": times}}))
+    assert table3.slower(results, backend, "training", "MMoE") == (1.0, 0.0, 3)
     with pytest.raises(NotRunError):
-        table3.slower(results, "none", "MMoE")
+        table3.slower(results, "none", "serving", "MMoE")
 
 
 def test_separate_networks_have_twice_the_kernels():
