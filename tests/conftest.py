@@ -69,6 +69,7 @@ BACKEND_INDEPENDENT = (
     "common/test_rivals.py",
     "common/test_scores.py",
     "common/test_set_fields.py",
+    "common/test_spaces.py",
     "common/test_table_run.py",
     "common/test_training_run.py",
     "datasets/",

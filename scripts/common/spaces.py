@@ -1,4 +1,4 @@
-"""What a study tries if it is given no values: fields of `TrainingRun`, by the gate."""
+"""What a study tries: fields of `TrainingRun`, by the gate, and boxes around values."""
 
 RATES = {"learning_rate": [0.001, 0.003, 0.01, 0.03]}
 DECISIONS = {"decide_by": [0.2, 0.5, 0.8]}
@@ -22,3 +22,16 @@ def space_of(run, given):
     space = RATES | DECISIONS | SPACES.get(run.gate, {})
     left_out = {*run.unused, *given}
     return {name: values for name, values in space.items() if name not in left_out}
+
+
+def box_around(values):
+    """The box around numbers: `int` or `float`, and its ends; `None` around others.
+
+    It is logarithmic if it spans more than a factor of ten.
+    """
+    kinds = {type(value) for value in values}
+    if not kinds <= {int, float}:
+        return None
+    low, high = min(values), max(values)
+    ends = {"low": low, "high": high, "log": low > 0 and high / low > 10}
+    return int if kinds == {int} else float, ends

@@ -6,8 +6,8 @@ import warnings
 
 import numpy as np
 
+from common.spaces import box_around
 from dselectk_keras.utils import optional_import
-from research.engine.search import box
 
 # Seconds between the signs of life of a process, and until it counts as dead.
 HEARTBEAT, GRACE = 15, 60
@@ -91,7 +91,7 @@ def suggest(trial, options):
     """The settings of a trial: values of the lists, or with `gp` between numbers."""
     found = {}
     for name, values in options.space.items():
-        between = box(values) if options.sampler == "gp" else None
+        between = box_around(values) if options.sampler == "gp" else None
         if between:
             kind, ends = between
             take = trial.suggest_int if kind is int else trial.suggest_float

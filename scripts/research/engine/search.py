@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from common.spaces import box_around
 from dselectk_keras.utils import optional_import
 
 SAMPLERS = ("random", "grid", "gp")
@@ -88,22 +89,9 @@ def _number(run, name="objective"):
     return math.inf if value is None else float(value)
 
 
-def box(values):
-    """The box around numbers: `int` or `float`, and its ends; `None` around others.
-
-    It is logarithmic if it spans more than a factor of ten.
-    """
-    kinds = {type(value) for value in values}
-    if not kinds <= {int, float}:
-        return None
-    low, high = min(values), max(values)
-    ends = {"low": low, "high": high, "log": low > 0 and high / low > 10}
-    return int if kinds == {int} else float, ends
-
-
 def _distribution(optuna, values) -> Any:
     """The box around numbers, or the values."""
-    found = box(values)
+    found = box_around(values)
     if found is None:
         return optuna.distributions.CategoricalDistribution(values)
     kind, ends = found

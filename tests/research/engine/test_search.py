@@ -9,7 +9,6 @@ from research.engine import Run
 from research.engine.search import (
     best_run,
     best_settings,
-    box,
     next_settings,
     random_settings,
 )
@@ -51,23 +50,6 @@ def test_a_longer_search_begins_like_a_shorter_one():
 def test_the_lowest_objective_that_keeps_the_rules_is_taken(trials, taken):
     runs = [trial({"rate": rate}, *found) for rate, *found in trials]
     assert best_settings(runs) == taken
-
-
-@pytest.mark.parametrize(
-    ("values", "wanted"),
-    [
-        ((1, 3, 2), (int, {"low": 1, "high": 3, "log": False})),
-        ((0.5, 1), (float, {"low": 0.5, "high": 1, "log": False})),
-        # More than a factor of ten, of positive numbers.
-        ((1, 10), (int, {"low": 1, "high": 10, "log": False})),
-        ((1, 11), (int, {"low": 1, "high": 11, "log": True})),
-        ((0.0, 11.0), (float, {"low": 0.0, "high": 11.0, "log": False})),
-        ((False, True), None),
-        (("a", 1), None),
-    ],
-)
-def test_numbers_have_a_box(values, wanted):
-    assert box(values) == wanted
 
 
 def test_the_run_with_the_lowest_number_is_the_best():
