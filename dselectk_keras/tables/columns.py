@@ -1,5 +1,6 @@
 """What the columns of a table hold, found in the rows to train on."""
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -36,8 +37,8 @@ def column_kinds(frame: Any, hashed: Collection[str] = ()) -> dict[str, str]:
     - `"boolean"`: true and false, which are the numbers 1 and 0.
     - `"date"`: dates and times, also as texts; `"day-first date"`, if texts such as
       13/1/2020 or 5.1.2020 say that the day comes first.
-    - `"string"`, and `"list"`, of strings. Numbers whose dtype is `category` are
-      strings.
+    - `"string"`, and `"list"`, of strings or integers. Numbers, and texts of dates,
+      whose dtype is `category` are strings.
     - `"id"`: what tells rows apart, so that a model learns nothing from it. These are
       strings with another value in almost every row, and numbers of the rows.
     - `"constant"`: one value, or none.
@@ -92,7 +93,9 @@ def _kind(name, values, is_hashed):
     kind = values_kind(name, known) if len(known) else "constant"
     if _values(column).nunique(dropna=False) < 2:
         return "constant"
-    is_category = kind == "number" and str(values.dtype) == "category"
+    is_category = str(values.dtype) == "category" and (
+        kind == "number" or (kind in DATES and isinstance(known.iloc[0], str))
+    )
     if is_category or (is_hashed and kind != "list"):
         return "string"
     if kind == "string" and len(known) > FEW_ROWS:
@@ -127,13 +130,24 @@ def values_kind(name: str, known: Any) -> str:
             return "string"
         return DATES[_says_day_first(known)]
     if all(isinstance(each, LISTS) for each in known):
-        return "list"
+        if all(_is_item(each) for items in known for each in items):
+            return "list"
+        raise ValueError(
+            f"The column {name!r} must have lists of strings or of integers. Received: "
+            f"{shown(known.iloc[0])}. Give each number of a vector a column."
+        )
     other = next(each for each in known if not isinstance(each, str))
     raise ValueError(
         f"The column {name!r} must have numbers, or strings alone, dates, or lists of "
         f"strings. Received: {shown(other)} of the type {type(other).__name__}. "
         f"Convert it, for example with `frame[{name!r}].astype(str)`, or remove it."
     )
+
+
+def _is_item(value):
+    """Check whether a list may have an item: a string, an integer, or a gap."""
+    is_gap = value is None or (isinstance(value, float) and math.isnan(value))
+    return is_gap or isinstance(value, (str, int, np.integer))
 
 
 def _says_day_first(texts):
@@ -203,7 +217,7 @@ def _as_numbers(name, column):
             f"The column {name!r} must have numbers, as in the rows to train on. "
             f"Received: {shown(known.iloc[0])}. Convert it, or remove these rows."
         )
-    if not len(known):
+    if not len(known) or column.dtype.kind == "O":
         column = column.astype(object).where(column.notna(), np.nan)
     if column.dtype.kind == "m":
         column = column.dt.total_seconds()
@@ -252,8 +266,9 @@ def _as_dates(name, column, kind):
         order = "the day" if is_day_first else "the month"
         raise ValueError(
             f"The column {name!r} must have dates, such as 2020-12-31, or with {order} "
-            f"first, as in the rows to train on. Received: {error}. Correct it, write "
-            "numbers in place of the dates, or remove the column; in scripts `--drop`."
+            f"first, as in the rows to train on. Received: {error}. Correct it, or, if "
+            f"they are no dates, pass `frame[{name!r}].astype('category')`, or remove "
+            "the column; in scripts `--drop`."
         ) from error
     dates = dates.dt.tz_localize(None).reindex(range(len(column)))
     return dates.set_axis(column.index)
@@ -273,33 +288,42 @@ def _date_parts(name, dates):
 
 def _as_strings(name, column):
     """A column of strings; whole numbers among them have no decimal point."""
-
-    def text(value):
-        if isinstance(value, str):
-            return value
-        if isinstance(value, LISTS):
-            raise ValueError(
-                f"The column {name!r} must have strings, as in the rows to train on. "
-                f"Received: {shown(value)}. Convert it."
-            )
-        is_whole = isinstance(value, float) and value.is_integer()
-        return str(int(value) if is_whole else value)
-
     missing = column.isna().to_numpy()
     found = np.full(len(column), None, object)
-    found[~missing] = [text(value) for value in column[~missing]]
+    found[~missing] = [_text(name, value) for value in column[~missing]]
     return import_pandas().Series(found, column.index, dtype=object)
 
 
+def _text(name, value):
+    """A value of a column of strings as one."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (bytes, *LISTS)):
+        raise ValueError(
+            f"The column {name!r} must have strings, as in the rows to train on. "
+            f"Received: {shown(value)}. Convert it."
+        )
+    is_whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if is_whole else value)
+
+
 def _as_lists(name, column):
-    """A column of lists, of which missing ones are None."""
+    """A column of lists of strings, of which missing ones are None."""
     for value in column.dropna():
         if not isinstance(value, LISTS):
             raise ValueError(
                 f"The column {name!r} must have lists of strings, as in the rows to "
                 f"train on. Received: {shown(value)}. Convert it."
             )
-    return column.map(lambda each: [*each] if isinstance(each, LISTS) else None)
+
+    def texts(items):
+        gaps = import_pandas().isna([*items])
+        return [
+            None if gap else _text(name, each)
+            for each, gap in zip(items, gaps, strict=True)
+        ]
+
+    return column.map(lambda each: texts(each) if isinstance(each, LISTS) else None)
 
 
 CONVERT = {

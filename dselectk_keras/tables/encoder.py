@@ -1,6 +1,7 @@
 """A model from the columns of a table to features."""
 
 import importlib.util
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,11 +30,14 @@ MISSING, UNKNOWN, FIRST = 0, 1, 2
 MOST_SLOTS, UNITS = 64, 16
 # A string is known if it is in so many rows to train on.
 FEWEST, MOST_FEWEST, PART = 2, 10, 1000
-# The first bytes of a string, which its hash reads.
-HASHED_BYTES = 128
+# The bytes of the longest string that has a hash.
+HASHED_BYTES = 4096
+# So many values of which none is known are told.
+TOLD = 10
 # A column is shifted if float32 rounds its numbers to more than this part of their
 # standard deviation.
 ROUNDING = 1e-3
+SMALLEST = float(np.finfo("float32").tiny)
 
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
@@ -234,7 +238,16 @@ class TableEncoder(Configured, keras.Layer):
             shifted = values - column["offset"] if column["offset"] else values
             return shifted.to_numpy("float32", na_value=np.nan)
         if not column.get("is_list"):
-            return _ids(column, values.to_numpy(object))
+            ids = _ids(column, values.to_numpy(object))
+            known = ids[ids != MISSING]
+            if column.get("values") and len(known) >= TOLD and (known == UNKNOWN).all():
+                warnings.warn(
+                    f"No value of the column {column['name']!r} is known from the rows "
+                    f"to train on. Received: {values.dropna().iloc[0]!r} among "
+                    f"{len(known)} values, and none such as {column['values'][0]!r}.",
+                    stacklevel=2,
+                )
+            return ids
         found = np.zeros((len(values), self.max_items), "int32")
         for row, items in zip(found, values, strict=True):
             last = list(items)[-self.max_items :] if isinstance(items, LISTS) else []
@@ -285,11 +298,17 @@ def _ids(column, values):
 def hash_strings(values: Any, missing: Any, bins: int) -> np.ndarray:
     """Hash strings to integers below `bins`, equally on all backends and machines."""
     texts = [b"" if gap else x.encode() for x, gap in zip(values, missing, strict=True)]
-    codes = np.array(texts, f"S{HASHED_BYTES}").view("uint8")
-    codes = codes.reshape(len(texts), HASHED_BYTES).astype("uint64")
+    longest = max(map(len, texts), default=0) or 1
+    if longest > HASHED_BYTES:
+        raise ValueError(
+            f"A string that is hashed must have at most {HASHED_BYTES:,} bytes. "
+            f"Received: one of {longest:,}."
+        )
+    codes = np.array(texts, f"S{longest}").view("uint8").reshape(len(texts), longest)
     # Sums of products of bytes and odd numbers, modulo 2 ** 64.
-    with np.errstate(over="ignore"):
-        sums = codes @ hash_factors()
+    sums = np.zeros(len(texts), "uint64")
+    for column, factor in zip(codes.T, hash_factors(), strict=False):
+        sums += column * factor
     return ((sums >> np.uint64(33)) % np.uint64(bins)).astype("int64")
 
 
@@ -319,8 +338,10 @@ class HashStrings(keras.Layer):
         """Compute the ids: 0 of an empty string."""
         import tensorflow as tf
 
-        codes = tf.io.decode_raw(strings, tf.uint8, fixed_length=HASHED_BYTES)
-        factors = tf.constant(hash_factors().view("int64"))
+        longest = tf.reduce_max(tf.strings.length(tf.reshape(strings, (-1,))))
+        longest = tf.clip_by_value(longest, 1, HASHED_BYTES)
+        codes = tf.io.decode_raw(strings, tf.uint8, fixed_length=longest)
+        factors = tf.constant(hash_factors().view("int64"))[:longest]
         sums = tf.reduce_sum(tf.cast(codes, tf.int64) * factors, axis=-1)
         shift = tf.constant(33, tf.uint64)
         high = tf.bitwise.right_shift(tf.bitcast(sums, tf.uint64), shift)
@@ -457,5 +478,11 @@ def _number(name, column, known, has_gaps, labels):
     )
     mean = float(np.nanmean(shifted))
     deviation = float((known - offset).std()) if spread else 1.0
+    if deviation < SMALLEST:
+        raise ValueError(
+            f"The column {name!r} must have numbers that float32 tells apart, with a "
+            f"standard deviation of {SMALLEST:.2g} or more. Received: {deviation:.2g}. "
+            "Multiply them by a number."
+        )
     found = {"name": name, "mean": mean, "deviation": deviation, "offset": offset}
     return found | {"has_gaps": has_gaps} | find_edges(shifted, labels)._asdict()

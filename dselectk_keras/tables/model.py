@@ -199,14 +199,13 @@ class TableModel:
         Returns:
             The `TableModel`.
         """
+        check_count("members", self.members)
         parts = split_targets(frame, targets)
         labels = parts[1]
         self.targets_ = find_targets(labels, [*labels.columns])
         settings = Settings(**(self.settings or {}))
         if validation is not None:
-            is_pair = isinstance(validation, tuple)
-            pair = validation if is_pair else (validation, [*labels.columns])
-            validation = split_targets(*pair)
+            validation = split_validation(validation, [*labels.columns])
         encode = functools.cache(
             lambda bins: table_encoder(*parts, hashed=self.hashed, bins=bins)
         )
@@ -316,20 +315,27 @@ class TableModel:
 
         Args:
             frame: A table.
-            targets: The labels, as in `fit`. `None`: the columns of `frame`.
+            targets: The labels, as in `fit`, of some targets or of all. `None`: the
+                columns of `frame`, of all.
 
         Returns:
             A table with a row per target: `labels`, the number of them; of classes
             `auc` (of two), `log_loss` and `accuracy`; of numbers `rmse` and `r2`; and
             `explained`, the part of the variance, or of the entropy, that is explained.
         """
-        names = [target.name for target in self.targets_]
-        columns, labels = split_targets(frame, names if targets is None else targets)
+        own = {target.name: target for target in self.targets_}
+        columns, labels = split_targets(frame, [*own] if targets is None else targets)
+        if unknown := [name for name in labels if name not in own]:
+            raise ValueError(
+                f"The targets must be some of {', '.join(own)}. Received: "
+                f"{', '.join(unknown)}."
+            )
         found = self._predictions(columns)
+        names = [name for name in own if name in labels]
         with printing(self.verbose):
             rows = [
-                scores_of(each, each.encode(labels[each.name]), found[each.name])
-                for each in self.targets_
+                scores_of(own[name], own[name].encode(labels[name]), found[name])
+                for name in names
             ]
         return import_pandas().DataFrame(rows, index=names)
 
@@ -390,6 +396,8 @@ def printing(verbose: int) -> Any:
 def split_targets(frame: Any, targets: Any) -> tuple:
     """Split a table into columns and labels, by names or by a table of labels."""
     frame = as_table(frame)
+    if isinstance(targets, import_pandas().Index):  # Names.
+        targets = targets.tolist()
     if hasattr(targets, "to_frame"):  # A series.
         targets = targets.to_frame()
     if hasattr(targets, "shape"):
@@ -409,6 +417,18 @@ def split_targets(frame: Any, targets: Any) -> tuple:
             f"Received: {', '.join(map(str, lacking))}."
         )
     return frame.drop(columns=names), frame[names]
+
+
+def split_validation(validation: Any, names: Sequence[str]) -> tuple:
+    """Split a table, or a pair of tables, into columns and labels of all targets."""
+    is_pair = isinstance(validation, tuple)
+    columns, labels = split_targets(*(validation if is_pair else (validation, names)))
+    if lacking := [name for name in names if name not in labels]:
+        raise ValueError(
+            f"`validation` must have labels of {', '.join(names)}. Received: none of "
+            f"{', '.join(lacking)}."
+        )
+    return columns, labels
 
 
 def folds_of(labels: Any, number: int, seed: int) -> np.ndarray:

@@ -15,6 +15,11 @@ PACKED = (".gz", ".bz2", ".xz", ".zst", ".zip")
 # Lines that say which separator a file has, and whether its first line has names.
 SAMPLE = 1000
 MISSING = "?"
+# Words for a gap among numbers and among booleans. Among texts they are texts.
+GAPS = {"NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan"}
+GAPS |= {"NULL", "Null", "null", "None"}
+BOOLEANS = {"True": True, "False": False, "TRUE": True, "FALSE": False}
+BOOLEANS |= {"true": True, "false": False}
 
 
 def read_table(source: Any, encoding: str = "utf-8") -> Any:
@@ -22,8 +27,9 @@ def read_table(source: Any, encoding: str = "utf-8") -> Any:
 
     A file is Parquet, or text with a common separator, which may be compressed: the end
     of its name says so, such as `.csv`, `.tsv`, `.csv.gz` or `.parquet`. A cell that is
-    empty, or `?`, is missing. If the first line of a text has no names, the columns are
-    `column_0`, `column_1`, ...
+    empty, or `?`, is missing, and among numbers one such as `NA` or `null`; in columns
+    of texts, these are texts, with a line that says so. If the first line of a text has
+    no names, the columns are `column_0`, `column_1`, ...
 
     Args:
         source: The path of a file; or of a folder, of which all such files are read,
@@ -157,7 +163,8 @@ def _read_text(path, kind, encoding):
     options = {
         "sep": separator,
         "encoding": encoding,
-        "na_values": MISSING,
+        "na_values": ["", MISSING],
+        "keep_default_na": False,
         "skipinitialspace": True,
         "low_memory": False,
     }
@@ -176,13 +183,45 @@ def _read_text(path, kind, encoding):
         )
     # A comma that is not the separator may be the decimal mark.
     marks = ".," if separator == ";" else "."
-    frames = [pd.read_csv(path, decimal=mark, **options) for mark in marks]
+    frames = [
+        _read_gaps(pd.read_csv(path, decimal=mark, **options), mark) for mark in marks
+    ]
     frame = max(frames, key=lambda each: each.select_dtypes("number").shape[1])
+    for name in frame:
+        if words := [*GAPS.intersection(_texts(frame[name]).unique())]:
+            print(  # noqa: T201
+                f"{name}: {min(words)!r} is a text. If it is a gap, run "
+                f"frame[{name!r}] = frame[{name!r}].mask(frame[{name!r}] == "
+                f"{min(words)!r})."
+            )
     if not frame.index.equals(pd.RangeIndex(len(frame))):
         raise ValueError(
             f"The lines of {path} have more cells than its first line, of "
             f"{len(names)}. Name all columns in the first line."
         )
+    return frame
+
+
+def _texts(column):
+    """The texts of a column without gaps, none of other columns."""
+    return column.dropna() if column.dtype.kind not in "biuf" else column[:0]
+
+
+def _read_gaps(frame, mark):
+    """Read words such as NA as gaps in columns of numbers or booleans beside them."""
+    pd = import_pandas()
+    for name in frame:
+        texts = _texts(frame[name])
+        values = {*texts.unique()} - GAPS
+        if len(values) == texts.nunique():
+            continue
+        numbers = pd.Series([*values], dtype=object).str.replace(mark, ".")
+        numbers = pd.to_numeric(numbers, errors="coerce")
+        if values <= {*BOOLEANS}:
+            frame[name] = frame[name].map(BOOLEANS)
+        elif numbers.notna().all():
+            read = dict(zip(values, numbers, strict=True))
+            frame[name] = frame[name].map(read).astype("float64")
     return frame
 
 

@@ -94,7 +94,7 @@ def scores_of(target: Any, labels: np.ndarray, predicted: np.ndarray) -> dict:
     y, found = labels[known].astype("float64"), predicted[known]
     scores: dict[str, Any] = {"labels": len(y)}
     if not len(y):
-        return scores
+        return scores | {"explained": math.nan}
     if target.kind == "number":
         square = float(np.mean((y - found) ** 2))
         scores |= {"rmse": math.sqrt(square)}

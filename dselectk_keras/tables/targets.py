@@ -103,8 +103,9 @@ def _inferred(column):
     """A column with the dtype of its values: decimals as floating-point numbers."""
     column = inferred(column)
     infer = import_pandas().api.types.infer_dtype
-    is_decimal = column.dtype == object and infer(column, skipna=True) == "decimal"
-    return column.astype("float64") if is_decimal else column
+    if column.dtype.kind == "O" and infer(column, skipna=True) == "decimal":
+        return column.astype(object).where(column.notna(), np.nan).astype("float64")
+    return column
 
 
 def _target(name, column):
@@ -127,9 +128,14 @@ def _target(name, column):
         return Target(name, kind, tuple(sorted(values)))
     numbers = _as_float64(name, known)
     _as_float32(name, numbers)
-    return Target(
-        name, "number", mean=float(numbers.mean()), deviation=float(numbers.std())
-    )
+    mean, deviation = float(numbers.mean()), float(numbers.std())
+    if deviation < max(SPREAD * abs(mean), 1 / LARGEST):
+        how = "Subtract the mean" if abs(mean) > deviation else "Multiply by a number"
+        raise ValueError(
+            f"The target {name!r} has numbers that float32 does not tell apart: their "
+            f"mean is {mean:g}, and their standard deviation {deviation:g}. {how}."
+        )
+    return Target(name, "number", mean=mean, deviation=deviation)
 
 
 def _as_float64(name, column):
@@ -150,12 +156,5 @@ def _as_float32(name, values):
             f"squares float32 holds. Received: "
             f"{values[np.nanargmax(np.abs(values))]:g}. Divide them by a number, or "
             "remove them."
-        )
-    known = values[~np.isnan(values)]
-    if len(known) and 0 < known.std() < SPREAD * np.abs(known.mean()):
-        raise ValueError(
-            f"The target {name!r} has numbers that float32 does not tell apart: their "
-            f"mean is {known.mean():g}, and their standard deviation {known.std():g}. "
-            "Subtract the mean."
         )
     return values.astype("float32")

@@ -40,6 +40,7 @@ def converted(values, kind, name="x"):
         (["a", None, "b"], "string"),
         (pd.Categorical(["a", None, "b"]), "string"),
         ([["a"], None, []], "list"),
+        ([[1, 2], None, [np.int64(3), NAN, None]], "list"),
         ([["a"], ["a"], ["a"]], "constant"),
         (["a", "a", "a"], "constant"),
         ([None, None, None], "constant"),
@@ -48,6 +49,7 @@ def converted(values, kind, name="x"):
         (["2020-01", "2020-02", "2020-01"], "string"),
         (["v1.2.30", "555-1234", "555-1234"], "string"),
         (["2020-01-05", None, "a"], "string"),
+        (pd.Categorical(["20-45-77", "30-12-01", "20-45-77"]), "string"),
     ],
 )
 def test_a_kind_is_found_by_the_values(values, wanted):
@@ -159,6 +161,7 @@ def test_numbers_keep_their_values():
     for column in (
         [0.5, None, np.inf],
         [decimal.Decimal("0.5"), None, decimal.Decimal("-Inf")],
+        pd.array([decimal.Decimal("0.5"), pd.NA, pd.NA], object),
     ):
         np.testing.assert_array_equal(converted(column, "number"), wanted)
     assert converted(pd.to_timedelta([1500], "ms"), "number") == [1.5]
@@ -179,6 +182,8 @@ def test_strings_of_other_rows_may_look_like_numbers():
         None,
         ["b", "c"],
     ]
+    ids = converted([[1, np.int64(2), "c"], [None, NAN]], "list")["x"].tolist()
+    assert ids == [["1", "2", "c"], [None, None]]
 
 
 def test_columns_that_are_left_out_are_not_asked_for():
@@ -214,6 +219,11 @@ test_columns_without_a_kind_are_refused = refusals(
         ({"a": [{"b": 1}, {"b": 2}]},),
         ({"a": [b"b", b"c"]},),
     ),
+    (
+        kinds_of,
+        r"'a' must have lists of strings or of integers\. Received: \[0\.5\]",
+        ({"a": [[0.5], ["a"]]},),
+    ),
 )
 
 
@@ -225,12 +235,13 @@ test_columns_without_a_kind_are_refused = refusals(
         ([pd.Timestamp(0)], "number", "numbers, as .* Received: Timestamp"),
         ([1e300], "number", r"numbers that float32 holds.*1e\+300"),
         ([["a"]], "string", r"strings, as .* Received: \['a'\]"),
+        ([b"a"], "string", "strings, as .* Received: b'a'"),
         (["a"], "list", "lists of strings, .* Received: 'a'"),
         (["a"], "date", "dates, .*month first.* Received: a"),
         (["13/1/2020"], "date", "dates, .* Received: 13/1/2020"),
         (["5.1.2020"], "date", r"dates, .* Received: 5\.1\.2020"),
         (["2020-02-31"], "date", "dates"),
-        (["1/31/2020x"], "day-first date", "dates, .*the day first.*--drop"),
+        (["1/31/2020x"], "day-first date", "dates, .*the day first.*category.*--drop"),
         (["13/1/2020", "1/31/2020"], "day-first date", "dates, .*the day first"),
     ],
 )

@@ -175,12 +175,26 @@ def test_a_hash_is_the_same_everywhere():
     from dselectk_keras.tables.encoder import hash_factors
 
     factors = [int(each) for each in hash_factors()]
-    texts = ["ann", "é", "x" * 200]
+    texts = ["ann", "é", "x" * 200, "x" * 4096]
     wanted = [
         (sum(map(int.__mul__, text.encode(), factors)) % 2**64 >> 33) % 1000
         for text in texts
     ]
-    assert_equal(hash_strings(texts, [False] * 3, 1000), wanted)
+    assert_equal(hash_strings(texts, [False] * 4, 1000), wanted)
+    assert_equal(hash_strings(["", "ann"], [True, False], 1000)[1:], wanted[:1])
+    with pytest.raises(ValueError, match=r"at most 4,096 bytes\. .* one of 4,098"):
+        hash_strings(["é" * 2049], [False], 1000)
+
+
+def test_values_of_which_none_is_known_are_told():
+    frame = pd.DataFrame({"old": ["TRUE", "FALSE", "?"] * 10})
+    encoder = table_encoder(frame).layers[-1]
+    with pytest.warns(UserWarning, match=r"'old' is .*'True' among 10 .* as '\?'\."):
+        encoder.read_table(pd.DataFrame({"old": [True, False] * 5 + [None]}))
+    # Few may be new, and so may be some.
+    encoder.read_table(pd.DataFrame({"old": [True] * 9}))
+    encoder.read_table(pd.DataFrame({"old": ["True"] * 10 + ["TRUE"]}))
+    encoder.read_table(pd.DataFrame({"old": [None] * 10}))
 
 
 def test_other_rows_change_nothing():
@@ -202,7 +216,7 @@ def test_a_model_of_a_table_is_trained_saved_and_served(tmp_path):
         {
             "the price": rng.normal(size=60),
             "time": 1_700_000_000 + rng.integers(0, 99, 60),
-            "user": rng.choice(["ann", "bé", None], 60),
+            "user": rng.choice(["ann", "bé" + "x" * 150, None], 60),
             "kind": rng.choice(["new", "old", None], 60),
             "seen": [list(rng.choice(["x", "y"], i % 4)) for i in range(60)],
         }
@@ -245,6 +259,7 @@ test_columns_that_cannot_be_encoded_are_refused = refusals(
     ),
     (encoded, "must have a column that differs", {"columns": {"a": [1, 1]}}),
     (encoded, "`max_items` must be", {"columns": {"a": [1, 2]}, "max_items": 1}),
+    (encoded, "'a' must have .*Multiply", {"columns": {"a": [1e-45, 2e-45]}}),
     (encoded, "`bins` must be", {"columns": {"a": [1, 2]}, "bins": "many"}),
     (
         encoded,

@@ -73,6 +73,10 @@ def test_scores_are_by_target(trained):
     assert trained.score(frame) == pytest.approx(found["explained"].mean())
     again = trained.evaluate(frame.drop(columns=TARGETS), frame[TARGETS])
     pd.testing.assert_frame_equal(again, found)
+    # Of some targets, and without labels.
+    some = trained.evaluate(frame.drop(columns="kind"), ["sold", "price"])
+    pd.testing.assert_frame_equal(some, found.loc[["price", "sold"], some.columns])
+    assert np.isnan(trained.score(frame.assign(sold=None), "sold"))
 
 
 @pytest.mark.every_backend
@@ -247,6 +251,9 @@ def test_it_has_the_manners_of_scikit_learn():
         model, frame.drop(columns=TARGETS), frame[TARGETS], cv=2, error_score="raise"
     )
     assert np.isfinite(found["test_score"]).all()
+    assert [each.name for each in model.fit(frame, frame.columns[2:4]).targets_] == [
+        *frame.columns[2:4]
+    ]
 
 
 def fit(*data, **settings):
@@ -254,6 +261,7 @@ def fit(*data, **settings):
 
 
 FRAME = make_table(40)
+PAIR = FRAME[["city"]], FRAME["price"]
 NO_LABELS = FRAME.assign(price=np.nan)
 test_what_it_cannot_do_is_refused = refusals(
     (lambda: fit(FRAME, "price", epochs=0), "`epochs` must be a positive integer"),
@@ -265,6 +273,8 @@ test_what_it_cannot_do_is_refused = refusals(
     ),
     (fit, r"of pandas\. Received: a ndarray", (FRAME, np.zeros((40, 2)))),
     (fit, r"different names.* Received: 'size'", (FRAME.iloc[:, [0, 0]], ["size"])),
+    (fit, "have labels of size, price.*none of size", (FRAME, ["size", "price"], PAIR)),
+    (lambda: TableModel(members=1.0).fit(FRAME, ["kind"]), "`members` must be"),
     (fit, "missing labels in all 40 rows", (FRAME, "price", NO_LABELS)),
     (lambda: TableModel().set_params(depth=3), "Received: depth"),
     (lambda: TableModel().predict(make_table()), "must be trained before"),

@@ -72,6 +72,21 @@ def test_a_first_line_of_numbers_is_a_row_and_one_of_names_is_none(
     assert (said in capsys.readouterr().out) == (names is None)
 
 
+@pytest.mark.parametrize("word", ["NA", "null", "None", "nan", "#N/A"])
+def test_a_word_for_a_gap_is_a_text_among_texts(tmp_path, capsys, word):
+    lines = f"kind;count;share;old\na;1;0,5;True\n{word};{word};{word};{word}\n"
+    found = read(tmp_path / "t.csv", lines + "b;3;1,5;False\n;;;\n")
+    assert found["kind"].fillna("").tolist() == ["a", word, "b", ""]
+    gap = np.nan
+    np.testing.assert_array_equal(found["count"], [1, gap, 3, gap])
+    np.testing.assert_array_equal(found["share"], [0.5, gap, 1.5, gap])
+    assert found["old"].isna().tolist() == [False, True, False, True]
+    assert found["old"].dropna().tolist() == [True, False]
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"kind: {word!r} is a text. If it is a gap, run frame[")
+    assert len(shown.splitlines()) == 1
+
+
 def test_an_encoding_is_named_or_asked_for(tmp_path):
     text = "ort,y\nKöln,1\nBonn,0\n".encode("latin-1")
     assert read(tmp_path / "t.csv", text, "latin-1")["ort"].tolist() == ["Köln", "Bonn"]

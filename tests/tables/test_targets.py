@@ -1,6 +1,7 @@
 """What labels mean is found in the rows to train on."""
 
 import dataclasses
+import decimal
 import json
 
 import numpy as np
@@ -59,6 +60,11 @@ def test_numbers_count_by_the_part_of_their_variance_that_is_left():
     assert found.deviation**2 == pytest.approx(26 / 3)
     assert found.task.weight == pytest.approx(3 / 26)
     np.testing.assert_array_equal(found.encode(pd.Series([5, None])), [5, NAN])
+    # Labels to score may be close to each other.
+    close = target([1e5, 2e5, 9e5]).encode(pd.Series([5e5, 500_004.0]))
+    np.testing.assert_array_equal(close, [5e5, 500_004])
+    gaps = pd.Series([decimal.Decimal("0.5"), pd.NA, decimal.Decimal(2)] * 2)
+    np.testing.assert_array_equal(target(gaps).encode(gaps[:2]), [0, NAN])
     assert Target(**json.loads(json.dumps(dataclasses.asdict(found)))).mean == 4.0
 
 
@@ -107,6 +113,7 @@ test_targets_that_cannot_be_learned_are_refused = refusals(
         r"float32 does not tell apart: .* 1e\+09.*Subtract the mean",
         ([1e9, 1e9 + 1, 1e9 + 2],),
     ),
+    (target, r"deviation .*e-21\. Multiply by", ([1e-21, -1e-21, 3e-21],)),
     (target, r"float32 does not tell apart", ([-1e9, -1e9 - 1, -1e9 - 2],)),
     (encoded, r"'y' must have numbers, as .*Received: 'a'", (["a", "b"],)),
 )
