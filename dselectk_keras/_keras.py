@@ -251,12 +251,16 @@ def _first_slot(optimizer, name, value):
 
 
 def copy_state(source, target):
-    """Copy the variables of a layer, and what preprocessing layers got from data.
+    """Copy the variables of a layer, its flags, and what it got from data.
 
-    `set_weights` copies neither a vocabulary nor the constants of `Normalization`.
+    `set_weights` copies neither a vocabulary nor the constants of `Normalization`, and
+    a config does not say which layers inside of others are frozen.
     """
     target.set_weights(source.get_weights())
     copy_adapted(source, target)
+    for old, new in zip(all_layers(source), all_layers(target), strict=False):
+        if old.trainable != new.trainable:
+            new.trainable = old.trainable
 
 
 def copy_adapted(source, target):

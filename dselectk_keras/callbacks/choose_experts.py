@@ -10,7 +10,7 @@ from keras import ops
 
 from dselectk_keras._keras import all_layers
 from dselectk_keras.callbacks._clock import Clock
-from dselectk_keras.callbacks._observe import note_event
+from dselectk_keras.callbacks._observe import find_gates, note_event
 from dselectk_keras.callbacks._sample import draw_sample
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.record import recording
@@ -122,12 +122,16 @@ class ChooseExperts(keras.callbacks.Callback):
             self._sample = draw_sample(model, self.sample, self.seed, **data)
         seen = _evaluate_experts(model, gates, self._sample.x)
         optimizer = getattr(model, "optimizer", None)
-        changed = [self._choose(gate, seen[id(gate)], optimizer) for gate in gates]
+        places = _rows_of_tasks(model)
+        changed = [
+            self._choose(gate, seen[id(gate)], places.get(id(gate)), optimizer)
+            for gate in gates
+        ]
         changed = np.concatenate(changed)
         self._changed = changed if self._changed is None else self._changed | changed
         return float(changed.mean())
 
-    def _choose(self, gate, outputs, optimizer):
+    def _choose(self, gate, outputs, places, optimizer):
         """Choose the experts of a gate; return in which of its rows they changed."""
         _, labels, weights, tasks, varies = self._sample
         (shared, own), choices = outputs, ops.convert_to_numpy(gate.choices)
@@ -141,6 +145,8 @@ class ChooseExperts(keras.callbacks.Callback):
                 f"task, or one for all. Received: labels of {tasks.max() + 1} tasks. "
                 "Pass `x` and `y` with one column per task."
             )
+        elif places is not None:
+            tasks = places[tasks]
         per_task = 0 if own is None else own.shape[1] // rows
         if not per_task < k <= shared.shape[1] + per_task:
             total = shared.shape[1] + per_task
@@ -233,6 +239,16 @@ def _gates_with_choices(model):
         f"{names or 'no gates'}. A per-example gate chooses for each example: use "
         "`TopKGate`, or leave out per_example."
     )
+
+
+def _rows_of_tasks(model):
+    """The rows of gates that have the names of the tasks of a model, by the tasks."""
+    names = [task.name for task in getattr(model, "tasks", None) or ()]
+    return {
+        id(each.gate): np.array([each.tasks.index(name) for name in names])
+        for each in find_gates(model)
+        if {*each.tasks} == {*names}
+    }
 
 
 def _evaluate_experts(model, gates, x):

@@ -52,7 +52,8 @@ class DecideGates(keras.callbacks.Callback):
     `fit`. If training is stopped before, per-example gates that have begun to narrow go
     on in a later `fit`; all others forget the plan. The callback acts on gates
     with selectors, such as `DSelectKGate`, between epochs, or where the first epoch is
-    too long, between its batches. Frozen gates stay as they are.
+    too long, between its batches. Frozen gates stay as they are, but for a per-example
+    gate that has begun to narrow: its steps go on.
 
     A training loop of your own calls `begin_epoch` before each epoch.
 

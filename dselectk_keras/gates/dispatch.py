@@ -95,7 +95,7 @@ def _without_drops(experts, inputs, weights, choices, when):
         rest = functools.partial(in_blocks, "cpu") if knows_blocks else dense
         if on_torch and is_concrete(needed):
             # Without a program, exactly as many as the most chosen expert needs.
-            most = int(needed)
+            most = max(1, int(needed))  # Where no position counts, one of zeros.
             size = min(most, size) if knows_blocks else most
         return _if(most <= size, lambda: with_slots(even_slots(n, size)), rest)
 

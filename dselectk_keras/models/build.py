@@ -138,4 +138,11 @@ def _as_features(inputs):
         ),
         known,
     )
-    return model_inputs, keras.tree.flatten(inputs(model_inputs))
+    features = inputs(model_inputs)
+    parts = [*features] if isinstance(features, (list, tuple)) else [features]
+    if len(parts) > 2 or not all(isinstance(each, keras.KerasTensor) for each in parts):
+        raise ValueError(
+            "The outputs of a model as `inputs` must be the features, or a pair of the "
+            f"features and the routing inputs. Received: {shown(features)}."
+        )
+    return model_inputs, parts

@@ -17,10 +17,10 @@ from dselectk_keras._keras import (
 from dselectk_keras.gates import Gate
 from dselectk_keras.gates.chosen import warn_if_random
 from dselectk_keras.layers import MMoE, MoE
-from dselectk_keras.layers.gated_experts import BY_GATE
+from dselectk_keras.layers.gated_experts import BY_GATE, GatedExperts
 from dselectk_keras.models.condense import condensed
 from dselectk_keras.models.multitask_model import MultitaskModel
-from dselectk_keras.models.rebuild import narrowed_gate, rebuild
+from dselectk_keras.models.rebuild import mixtures_and_gates, narrowed_gate, rebuild
 from dselectk_keras.models.task import group_tasks
 from dselectk_keras.models.towers import Predict, Take, flatten
 from dselectk_keras.utils import argument_names
@@ -72,6 +72,7 @@ def per_task(model: Any, name: str, tolerance: float = 0.0) -> Any:
             f"Its tasks: {', '.join(map(str, names))}."
         )
     warn_if_random(model)
+    mixtures_and_gates(model, GatedExperts, needed=False)  # They share no part.
     copy = rebuild(model)
     (label,) = group_tasks([tasks[name]]) if tasks else [name]
     label = f"{model.name}_{label}"
@@ -266,7 +267,8 @@ def _with_gate(layer, gate, tasks, **changes):
     config |= {"gate": gate, "name": layer.name, "dtype": layer.dtype_policy}
     config |= {} if tasks is None else {"tasks": tasks}
     new = type(layer)(**{**config, **changes})
-    new.trainable = layer.trainable
+    if not layer.trainable:  # Else each part has its own flag.
+        new.trainable = False
     return new
 
 

@@ -89,6 +89,21 @@ def test_each_task_gets_the_experts_that_made_its_labels(gate):
     assert_close(small(X)["a"], model(X)["a"], atol=1e-5)
 
 
+def test_tasks_find_their_gates_by_name():
+    inputs, named = keras.Input((FEATURES,)), {}
+    layer = dk.MMoE(bank(), dk.ChosenGate(2), ["a", "b"])
+    for name, mixture in layer(inputs).items():
+        named[name] = keras.layers.Dense(1)(keras.layers.Flatten()(mixture))
+    see_one_feature(layer.experts)
+    model = dk.MultitaskModel(inputs, named, tasks=["b", "a"])
+    model.compile(still())
+    outputs = to_numpy(layer.experts(X))
+    y = {"a": outputs[:, 1, 0] - outputs[:, 5, 2], "b": outputs[:, 4, 0]}
+    y["b"] -= outputs[:, 0, 2]
+    fit(model, [dk.ChooseExperts()], y)
+    assert np.sort(to_numpy(layer.gate.choices), -1).tolist() == [[1, 5], [0, 4]]
+
+
 def test_towers_read_the_chosen_experts_side_by_side(tmp_path):
     model = compiled(gate=dk.ChosenGate(2), optimizer=still(), side_by_side=True)
     fit(model, [dk.ChooseExperts()], differences(model))

@@ -214,6 +214,15 @@ def test_an_empty_batch_has_an_empty_mixture(dispatch):
         assert dispatch is True or int(sparse.num_dropped) == 0
 
 
+@pytest.mark.every_backend
+@pytest.mark.parametrize("training", [False, True])
+def test_positions_of_padding_alone_have_a_mixture_of_zeros(training):
+    layer = dk.MoE(dk.DenseExperts(8, [4]), dk.TopKGate(2), True, dispatch=True)
+    mask = np.zeros((2, 3), bool)
+    found = layer(numbers((2, 3, 5)), mask=mask, training=training)
+    assert_equal(found, np.zeros((2, 3, 4)))
+
+
 @pytest.mark.parametrize("dispatch", [True, 1.0])
 def test_an_example_that_overflows_changes_no_other(dispatch):
     settings = {"per_example": True, "stacked": True, "dispatch": dispatch}

@@ -373,6 +373,12 @@ test_what_cannot_be_built_is_refused = pytest.mark.backend_independent(
         (make, "a list of one or more `Task` or unique", {"tasks": []}),
         (make, r"`Task` objects or names.*Received: .*, 3\]", {"tasks": ["a", 3]}),
         (make, "`experts` must be a bank", {"experts": layers.Dense(3)}),
+        (
+            make,
+            "must be the features, or a pair .* Received: ",
+            {"inputs": model_of(lambda x: {"features": x, "context": x[:, :1]}, 3)},
+            {"inputs": model_of(lambda x: [x, x, x], 3)},
+        ),
         (make, "`num_experts` must be", {"experts": 0}),
         (make, "`gate` must be a gate, such as", {"gate": layers.Dense(3)}),
         (make, "There is no gate of the name 'top'", {"gate": "top"}),

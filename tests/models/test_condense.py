@@ -132,6 +132,28 @@ def test_what_is_compiled_need_not_be_registered():
     assert not dk.per_task(model, "task_0").compiled
 
 
+@keras.saving.register_keras_serializable("tests")
+class Pretrained(layers.Layer):
+    """Has a layer inside, which may be frozen."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inside, self.other = layers.Dense(3), layers.Dense(3)
+
+    def call(self, inputs):
+        return self.other(self.inside(inputs))
+
+
+def test_layers_inside_of_layers_stay_frozen():
+    inputs, block = keras.Input((3,)), Pretrained()
+    mixed = dk.MoE(dk.DenseExperts(4, [2]), dk.TopKGate(1))(block(inputs))
+    model = keras.Model(inputs, mixed)
+    block.inside.trainable = False
+    own = next(x for x in condense(model).layers if isinstance(x, Pretrained))
+    assert [x.trainable for x in (own, own.inside, own.other)] == [True, False, True]
+    assert len(own.trainable_variables) == 2
+
+
 @pytest.mark.parametrize("part", ["gate", "experts", "layer", "model"])
 def test_what_is_frozen_stays_frozen_and_needs_no_new_optimizer(part):
     model = decided()

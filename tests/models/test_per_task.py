@@ -266,6 +266,25 @@ def test_a_layer_that_reads_all_rows_keeps_them():
         assert_close(dk.per_task(model, name)(X)[name], model(X)[name], atol=1e-6)
 
 
+def test_what_is_frozen_stays_frozen():
+    model = decided()
+    layer = model.get_layer("mmoe")
+    for part in (layer.gate, layer.experts):
+        part.trainable = False
+        own = dk.per_task(model, "a").get_layer("mmoe")
+        assert own.trainable
+        assert not getattr(own, "gate" if part is layer.gate else "experts").trainable
+        assert own.trainable_variables
+        part.trainable = True
+
+
+def with_one_bank():
+    bank = dk.DenseExperts(4, [3])
+    mixtures = [dk.MoE(bank, dk.SoftmaxGate()) for _ in range(2)]
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, {"a": mixtures[1](mixtures[0](inputs))})
+
+
 def stacked_behind(tasks):
     tasks = [dk.Task(each) if isinstance(each, str) else each for each in tasks]
     model = dk.build_multitask_model(3, tasks, gate=dk.TopKGate(2), stacked=True)
@@ -280,6 +299,7 @@ test_what_cannot_be_taken_apart_is_refused = refusals(
         r"dict of outputs by task name.*type Subclassed",
         (subclassed(), "a"),
     ),
+    (dk.per_task, "share a part .*'experts'", (with_one_bank(), "a")),
     (dk.per_task, r"no task .* 'd'\. Its tasks: a, b, c\.", (by_hand(), "d")),
     (
         lambda: dk.per_task(dk.build_multitask_model(3, TASKS, gate="dselect_k"), "a"),
