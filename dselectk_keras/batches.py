@@ -99,6 +99,7 @@ def as_arrays(name: str, values: Any) -> tuple:
             "one array. Received: columns of other kinds. Pass `dict(table)` to a "
             "model with an input for each column."
         )
+    arrays = arrays[0], *keras.tree.map_structure(_numbers, arrays[1:])
     lengths = {len(array) if array.ndim else 0 for array in keras.tree.flatten(arrays)}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(
@@ -106,3 +107,11 @@ def as_arrays(name: str, values: Any) -> tuple:
             f"Received lengths: {sorted(lengths)}."
         )
     return arrays
+
+
+def _numbers(array):
+    """Labels of objects as numbers, of which None is NaN, if they are some."""
+    try:
+        return array.astype("float64") if array.dtype == object else array
+    except (TypeError, ValueError):
+        return array

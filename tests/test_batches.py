@@ -29,6 +29,14 @@ def test_an_epoch_has_every_example_once_in_batches_of_any_size(batch_size):
 
 
 @pytest.mark.backend_independent
+def test_labels_of_objects_are_numbers_with_gaps():
+    labels = {"a": np.array([1, None, 0], object), "b": np.array(list("xyz"), object)}
+    found = Batches((np.ones((3, 1)), labels), 3).data[1]
+    assert_equal(found["a"], [1.0, np.nan, 0.0])
+    assert found["b"].tolist() == ["x", "y", "z"]
+
+
+@pytest.mark.backend_independent
 def test_every_epoch_has_an_order_of_its_own_and_the_seed_decides_it():
     batches, again, other = (Batches(SPLIT, 4, seed) for seed in (3, 3, 4))
     first, second = epoch(batches)[0], epoch(batches)[0]
