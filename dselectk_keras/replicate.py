@@ -1,6 +1,7 @@
 """Train copies of one model, each with its own seed and settings."""
 
 import dataclasses
+import itertools
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -245,7 +246,7 @@ class _Run(NamedTuple):
         """Train copies by programs of JAX, each for several copies."""
         import jax  # pyright: ignore[reportMissingImports]
 
-        groups: dict[str, Any] = {}
+        groups: dict[str, list] = {}
         for copy in copies:
             _check_callbacks(copy.callbacks)
             program = Program(copy.model, self.batch_size)
@@ -253,8 +254,12 @@ class _Run(NamedTuple):
             run = self._replace(train=train, validation=validation)
             given = [data for data in (run.train, run.validation) if data is not None]
             text = program.text(program.read([copy.model]), self.rows(given[0]), *given)
-            groups.setdefault(text, (program, run, []))[-1].append(copy)
-        for program, run, group in groups.values():
+            # Models may read other columns, or labels in another order.
+            alike = groups.setdefault(text, [])
+            if not any(run.has_data_of(other) for _, other, _ in alike):
+                alike.append((program, run, []))
+            next(g for _, other, g in alike if run.has_data_of(other)).append(copy)
+        for program, run, group in itertools.chain(*groups.values()):
             at_once: Any = vectorize
             if vectorize == "auto":
                 at_once = 1 if jax.default_backend() == "cpu" else len(group)
@@ -270,6 +275,17 @@ class _Run(NamedTuple):
                         f"little memory. Received: vectorize={vectorize!r}. Set "
                         f"vectorize={max(1, len(part) // 2)}, or a smaller batch_size."
                     ) from error
+
+    def has_data_of(self, other):
+        """Check whether the arrays of two runs are equal."""
+        pairs = zip(
+            *(keras.tree.flatten((run.train, run.validation)) for run in (self, other)),
+            strict=True,
+        )
+        return all(
+            one is two or np.array_equal(one, two, equal_nan=one.dtype.kind == "f")
+            for one, two in pairs
+        )
 
     @staticmethod
     def rows(data, copies=1):

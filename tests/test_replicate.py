@@ -386,3 +386,35 @@ test_labels_are_checked_as_in_fit = refusals(
     ),
     (lambda: train(named, (X, {"a": Y["a"]})), r"missing \['b'\]"),
 )
+
+
+@pytest.mark.parametrize("differs", ["columns", "order"])
+def test_copies_of_one_program_train_on_the_data_that_they_read(differs):
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame(X[:, :2], columns=["good", "other"])
+    labels = {"a": X[:, :1], "b": -X[:, 1:2]}
+
+    def make(seed, names):
+        names = [*names]
+        column = names[0] if differs == "columns" else "good"
+        inputs = keras.Input((1,), name=column)
+        encoder = keras.Model({column: inputs}, layers.Identity()(inputs))
+        tasks = ["a", "b"] if differs == "columns" else names
+        model = dk.build_multitask_model(encoder, tasks, "shared_bottom", experts=2)
+        model.compile(keras.optimizers.SGD(0.1))
+        return model
+
+    names = ["good", "other"] if differs == "columns" else ["a", "b"]
+    orders = [tuple(names), tuple(names[::-1])]
+    runs = dk.replicate(
+        make, (table, labels), seeds=[1, 1], settings={"names": orders}, epochs=2
+    )
+    for copy in runs.copies:
+        alone = dk.replicate(
+            make,
+            (table, labels),
+            seeds=[1],
+            settings={"names": [copy.settings["names"]]},
+            epochs=2,
+        )
+        assert_close(copy.history["loss"], alone.copies[0].history["loss"], rtol=1e-5)
