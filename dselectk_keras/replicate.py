@@ -256,9 +256,10 @@ class _Run(NamedTuple):
             text = program.text(program.read([copy.model]), self.rows(given[0]), *given)
             # Models may read other columns, or labels in another order.
             alike = groups.setdefault(text, [])
-            if not any(run.has_data_of(other) for _, other, _ in alike):
-                alike.append((program, run, []))
-            next(g for _, other, g in alike if run.has_data_of(other)).append(copy)
+            group = next((g for _, other, g in alike if run.has_data_of(other)), [])
+            if not group:
+                alike.append((program, run, group))
+            group.append(copy)
         for program, run, group in itertools.chain(*groups.values()):
             at_once: Any = vectorize
             if vectorize == "auto":

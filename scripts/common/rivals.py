@@ -53,12 +53,15 @@ class Rival(NamedTuple):
     predict: Callable
 
 
-def rivals(train, validation, targets, settings=12, seed=0, kinds=tuple(SPACES)):
+def rivals(
+    train, validation, targets, settings=12, seed=0, kinds=tuple(SPACES), again=True
+):
     """Train the rivals of a network: for each target, one model of each kind.
 
     The settings of a model are those with the lowest validation loss. With them, it is
     trained again on the rows of both frames, boosted trees with as many rounds as were
-    best. Rows without a label of a target are left out for this target.
+    best. Rows without a label of a target are left out for this target. What a target
+    is, and its classes, is found in both frames, as `TableModel` does.
 
     Args:
         train: A table of pandas with the rows to train on, and the targets.
@@ -67,11 +70,13 @@ def rivals(train, validation, targets, settings=12, seed=0, kinds=tuple(SPACES))
         settings: The number of settings that are tried, the defaults first.
         seed: The seed of the settings and of the models.
         kinds: The kinds of models.
+        again: Whether models are trained again on the rows of both frames.
 
     Returns:
         A dict from each target to a dict from the kind of model to a `Rival`.
     """
-    labels = {target.name: target.kind for target in find_targets(train, targets)}
+    both = find_targets(pd.concat([train, validation]), targets)
+    labels = {target.name: target.kind for target in both}
     encode = Columns(train.drop(columns=[*labels]))
     tables = [encode(frame.drop(columns=[*labels])) for frame in (train, validation)]
     forms = {kind: [encode.form(kind, each) for each in tables] for kind in kinds}
@@ -84,7 +89,7 @@ def rivals(train, validation, targets, settings=12, seed=0, kinds=tuple(SPACES))
             x = [form[rows] for form, rows in zip(forms[kind], known, strict=True)]
             draw = np.random.default_rng([seed, number])
             own = drawn(kind, settings, draw)
-            model = _choose(kind, x, y, labels[target], own, seed)
+            model = _choose(kind, x, y, labels[target], own, seed, again)
             found[target][kind] = model._replace(
                 predict=_of_frames(model.predict, encode, kind)
             )
@@ -194,19 +199,19 @@ def _texts(column):
     return column.map(str, na_action="ignore").astype(object)
 
 
-def _choose(kind, x, y, labels, settings, seed):
-    """Try settings, and train again with the best ones on the rows of both parts."""
-    fit, classes = FITS[kind], None if labels == "number" else np.unique(y[0])
-    if classes is not None:  # A class that is not to be learned chooses nothing.
-        kept = np.isin(y[1], classes)
-        x, y = [x[0], x[1][kept]], [y[0], y[1][kept]]
+def _choose(kind, x, y, labels, settings, seed, again):
+    """Try settings; train again with the best ones on the rows of both parts."""
+    fit, every = FITS[kind], np.concatenate(y)
+    classes = None if labels == "number" else np.unique(every)
     codes = [_codes(labels, classes) for labels in y]
     tried = []
     for own in settings:
         predict, rounds = fit(x[0], codes[0], classes, own, seed, (x[1], codes[1]))
-        tried.append((error(y[1], predict(x[1]), classes), own | rounds))
-    loss, own = min(tried, key=lambda each: each[0])
-    every, concatenate = np.concatenate(y), np.concatenate
+        tried.append((error(y[1], predict(x[1]), classes), own | rounds, predict))
+    loss, own, predict = min(tried, key=lambda each: each[0])
+    if not again:
+        return Rival(own, loss, classes, predict)
+    concatenate = np.concatenate
     if isinstance(x[0], pd.DataFrame):
         concatenate = functools.partial(pd.concat, ignore_index=True)
     predict, _ = fit(concatenate(x), _codes(every, classes), classes, own, seed)
@@ -241,10 +246,12 @@ def _boosted(x, y, classes, own, seed, against=None):
     )
     if against is None:
         model.fit(x, y)
-        return _predict(model), {}
-    model.fit(x, y, X_val=against[0], y_val=against[1])
+        return _predict(model, classes), {}
+    known = slice(None) if classes is None else np.isin(against[1], y)
+    model.fit(x, y, X_val=against[0][known], y_val=against[1][known])
     # The first score is from before the first round.
-    return _predict(model), {"rounds": max(1, int(np.argmax(model.validation_score_)))}
+    rounds = max(1, int(np.argmax(model.validation_score_)))
+    return _predict(model, classes), {"rounds": rounds}
 
 
 def _lightgbm(x, y, classes, own, seed, against, rounds):
@@ -289,22 +296,31 @@ def _extra(x, y, classes, own, seed, against=None):  # noqa: ARG001
     rows, columns = own["rows"], own["columns"]
     options: Any = {"min_samples_leaf": rows, "max_features": columns}
     model = kind(NUM_TREES, random_state=seed, **options)
-    return _predict(model.fit(x, y)), {}
+    return _predict(model.fit(x, y), classes), {}
 
 
 def _linear(x, y, classes, own, seed, against=None):  # noqa: ARG001
     from sklearn import exceptions, linear_model
 
     if classes is None:
-        return _predict(linear_model.Ridge(own["ridge"]).fit(x, y)), {}
+        return linear_model.Ridge(own["ridge"]).fit(x, y).predict, {}
     model = linear_model.LogisticRegression(C=1 / own["ridge"], max_iter=200)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", exceptions.ConvergenceWarning)
-        return _predict(model.fit(x, y)), {}
+        return _predict(model.fit(x, y), classes), {}
 
 
-def _predict(model):
-    return getattr(model, "predict_proba", model.predict)
+def _predict(model, classes):
+    """A function of rows: numbers, or the probabilities of all classes."""
+    if classes is None:
+        return model.predict
+
+    def predict(x):
+        found = np.zeros((len(x), len(classes)))
+        found[:, model.classes_] = model.predict_proba(x)
+        return found
+
+    return predict
 
 
 FITS = {TREES: _boosted, EXTRA: _extra, LINEAR: _linear}

@@ -66,6 +66,46 @@ def test_validation_rows_choose_and_all_rows_with_labels_train_again(monkeypatch
     assert list(found.predict(train)) == [10.0] * 4
 
 
+def test_models_may_stay_those_of_the_rows_to_train_on(monkeypatch):
+    fits = []
+
+    def fit(x, y, classes, own, seed, against=None):
+        fits.append((len(x), against is None))
+        return lambda x: np.zeros(len(x)), {}
+
+    monkeypatch.setattr(module, "FITS", {LINEAR: fit})
+    parts = [pd.DataFrame({"x": [1.0, 2, 3], "y": [5.0, 6, 8]}) for _ in range(2)]
+    rivals(*parts, ["y"], settings=2, kinds=[LINEAR], again=False)
+    assert fits == [(3, False)] * 2
+
+
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("has_lightgbm", [False, True])
+def test_a_class_of_the_validation_rows_is_one(kind, has_lightgbm, monkeypatch):
+    if has_lightgbm:
+        pytest.importorskip("lightgbm")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name: found(name) if has_lightgbm or name != "lightgbm" else None,
+    )
+    draw = np.random.default_rng(0)
+    train, validation = (
+        pd.DataFrame({"x": draw.random(200), "y": draw.choice(list(texts), 200)})
+        for texts in ("ab", "abc")
+    )
+    for again in (False, True):
+        model = rivals(train, validation, ["y"], 1, kinds=[kind], again=again)["y"][
+            kind
+        ]
+        assert model.classes.tolist() == ["a", "b", "c"]
+        chances = model.predict(validation[["x"]])
+        assert chances.shape == (200, 3)
+        np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-6)
+        assert (chances[:, 2].max() > 0.05) == again
+
+
 def table(seed, rows=240):
     """Two targets: classes by a text, and numbers by a text and a number with gaps."""
     draw = np.random.default_rng(seed)

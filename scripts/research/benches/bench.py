@@ -79,7 +79,8 @@ def rows_of(every):
     found = []
     for results in every:
         problem = results.experiment.problem
-        about = {name: getattr(problem, name) for name in ("family", "kind")}
+        names = "family", "kind", "overlap"
+        about = {name: getattr(problem, name) for name in names}
         about["problem"] = problem.name
         for run in results.runs:
             own = {"arm": run.arm, "draw": run.seed, "settings": run.settings}

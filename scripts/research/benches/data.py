@@ -27,6 +27,8 @@ class Problem:
         num_experts: The number of experts of a model for it.
         family: The problems with like data or functions: families are drawn.
         name: What it is called.
+        overlap: Of a table, the part of the rows for test of a draw that another draw
+            has. So far do draws repeat each other.
     """
 
     kind: str
@@ -34,6 +36,7 @@ class Problem:
     num_experts: int = 8
     family: str = ""
     name: str = ""
+    overlap: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """A page that says if the choice of experts matters on a user's table."""
 
+import functools
+import math
 import pathlib
 import runpy
 
@@ -36,7 +38,7 @@ from research.benches.gates.arms import (
 from research.benches.gates.bench import ARMS, Gates
 from research.benches.gates.page import draw, luck, matters, random_errors
 from research.benches.gates.problems import Problem
-from research.benches.statistics import errors, ratio
+from research.benches.statistics import FEWEST_DRAWS, errors, ratio
 from research.engine import pages, reproduce
 from research.engine.pages import table
 
@@ -64,7 +66,8 @@ of a softmax gate, which needs all experts:"""
 
 HOW = """\
 Draws: {draws}, each of {parts[0]:,} rows for training, {parts[1]:,} for validation and
-{parts[2]:,} for test, of the {rows:,} rows of the table."""
+{parts[2]:,} for test, of the {rows:,} rows of the table. Two draws share {overlap:.0%}
+of their rows for test: intervals are wider by that."""
 
 SAVED = """\
 **Saved by choosing by fit:** {saved:.0%} of the multiplications for a task, with
@@ -107,6 +110,7 @@ def answer(path, targets, folder, draws, epochs=30, gates=None, encoding="utf-8"
         for seed, data in enumerate(places)
     }
     about = {"epochs": epochs, "real": True, "family": "mine", "name": "mine", **GRID}
+    about["overlap"] = len(tables[0].splits[2].x) / len(frame)
     problem = Problem("mine", lambda seed, _: tables[seed], **about)
     own = read_gates(gates) if gates else {}
     known = {name: GATES[name] for name in (*CHOSEN, *DENSE, "random")}
@@ -128,7 +132,7 @@ def answer(path, targets, folder, draws, epochs=30, gates=None, encoding="utf-8"
         first,
         "![Test error of each gate over that of experts chosen by fit.](mine.png)",
         *others,
-        HOW.format(draws=draws, parts=sizes, rows=len(frame)),
+        HOW.format(draws=draws, parts=sizes, rows=len(frame), overlap=problem.overlap),
     ]
     page, figures = pathlib.Path(folder) / "mine", {"mine.png": draw(rows, list(own))}
     return pages.write(page, *parts, figures=figures, dpi=150), "\n\n".join(parts)
@@ -172,7 +176,8 @@ def error_without_network(data, seed, frame):
         labels = pd.DataFrame(y, columns=names).astype("float64")
         parts.append(pd.concat([inputs, labels], axis=1))
     train, validation, test = parts
-    models = rivals(train, validation, names, SETTINGS, seed)
+    # The gates are not trained on the rows for validation, either.
+    models = rivals(train, validation, names, SETTINGS, seed, again=False)
     for name, is_binary in zip(names, data.binary, strict=True):
         model = models[name][best(models[name])]
         rows = test[test[name].notna()]
@@ -242,23 +247,27 @@ def sentences(rows, names, chosen, without, own=()):
     costs = {arm: errors(rows, arm, "multiplications") for arm in arms}
     costs = {arm: ratio(cost, costs[DENSE[0]]) for arm, cost in costs.items()}
     chance, judged = random_errors(rows), matters(rows)
+    compare = functools.partial(ratio, overlap=rows[0]["overlap"])
     words = {"yes": "matters", "no": "hardly matters"}.get(
         judged, f"may matter (more `--draws` than {len(chance)} may say it)"
     )
-    lines = [[arm, ratio(found[arm], chance), f"{costs[arm]:.0%}"] for arm in arms]
-    lines.append(["no network", ratio(without, chance), ""])
-    ratios = {arm: ratio(without, found[arm]).mean for arm in (*CHOSEN, *DENSE)}
-    wins = NO_NETWORK.format(every=max(ratios.values()), fit=ratios[FIT])
-    gains = {"best": ratio(luck(rows, BEST)), "one": ratio(luck(rows, CONTROL))}
+    lines = [[arm, compare(found[arm], chance), f"{costs[arm]:.0%}"] for arm in arms]
+    lines.append(["no network", compare(without, chance), ""])
+    ratios = {arm: compare(without, found[arm], among=len(arms)) for arm in arms}
+    known = [each for each in ratios.values() if math.isfinite(each.mean)]
+    is_sure = len(chance) >= FEWEST_DRAWS and all(each.high < 1 for each in known)
+    highest = max((each.mean for each in known), default=math.inf)
+    wins = NO_NETWORK.format(every=highest, fit=ratios[FIT].mean)
+    gains = {"best": compare(luck(rows, BEST)), "one": compare(luck(rows, CONTROL))}
     groups = "; ".join(", ".join(group) for group in groups_of(chosen, names))
     return [
-        *[wins] * (max(ratios.values()) < 1),
+        *[wins] * is_sure,
         ANSWER.format(words=words, choices=NUM_CHOICES, **gains),
         TABLE,
         table(["gate", "error", "cost"], [map(str, line) for line in lines]),
         SAVED.format(
             saved=max(0.0, 1 - costs[FIT].mean),
-            error=ratio(found[FIT], found[DENSE[0]]),
+            error=compare(found[FIT], found[DENSE[0]]),
         ),
         f"**Groups of tasks** that share most of their experts: {groups or 'none'}.",
     ]

@@ -68,7 +68,7 @@ def cells(own, others, parts, form=""):
     return found
 
 
-def draw(panels, colors):
+def draw(panels, colors, overlap=0.0):
     """Draw errors over others, an arm per row: mean, interval and a point per problem.
 
     The points of a single problem are its draws. Points far away are at the edge.
@@ -78,10 +78,11 @@ def draw(panels, colors):
             with which they are compared. The arms are in the order of their means in
             the first panel.
         colors: A dict from entries of the legend to the arms of a color.
+        overlap: Of the draws of a single problem; see `Problem`.
     """
     every = [
         {
-            arm: (ratio(each, others), log_ratios(each, others))
+            arm: (ratio(each, others, overlap=overlap), log_ratios(each, others))
             for arm, each in own.items()
         }
         for own, others in panels.values()

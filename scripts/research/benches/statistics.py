@@ -29,8 +29,8 @@ class Ratio(NamedTuple):
     size: int
 
     def __str__(self):
-        """As in 0.95 [0.90, 1.01]; a single ratio has no interval."""
-        if self.size < 2 or not math.isfinite(self.mean):
+        """As in 0.95 [0.90, 1.01]; without an end where an interval would have none."""
+        if self.size < 2 or not math.isfinite(self.mean) or math.isinf(self.high):
             return format(self, ".3f")
         return f"{self:.3f} [{self.low:.2f}, {self.high:.2f}]"
 
@@ -86,13 +86,14 @@ def _means(logs, size):
     return {key: float(np.mean(own)) for key, own in groups.items()}
 
 
-def ratio(own, others=None, among=1):
+def ratio(own, others=None, among=1, overlap=0.0):
     """The mean ratio, and its interval of 95 % by Student's t on log ratios.
 
     The mean is the exponential of the mean over the families of the mean over their
     problems of the mean over the draws. What is drawn are families of problems; in one
     family, its problems; and on one problem, its draws. Of several intervals for one
-    verdict, `among`, each is wider.
+    verdict, `among`, each is wider, and so is that of one problem whose draws have an
+    `overlap` (see `Problem`).
     """
     logs = by_problem(log_ratios(own, others))
     families = _means(logs, 1)
@@ -100,11 +101,12 @@ def ratio(own, others=None, among=1):
     if not drawn or not np.isfinite(drawn).all():
         mean = math.inf if drawn else math.nan
         return Ratio(mean, math.nan, math.nan, len(drawn))
-    mean, low, high = np.exp(interval(drawn, among)).tolist()
+    overlap *= len({key[:2] for key in logs}) == 1
+    mean, low, high = np.exp(interval(drawn, among, overlap)).tolist()
     return Ratio(mean, low, high, len(drawn))
 
 
-def verdict(*pairs, no_below=0.98):
+def verdict(*pairs, no_below=0.98, overlap=0.0):
     """Judge if errors are lower than others by 2 %: "yes", "no" or "undecided".
 
     Yes is one of several intervals, by Bonferroni's correction: any of them may be low
@@ -113,10 +115,13 @@ def verdict(*pairs, no_below=0.98):
     Args:
         *pairs: Errors and others, which are compared.
         no_below: The ratio above which all intervals must be for a no.
+        overlap: Of the draws of one problem; see `Problem`.
     """
     pairs = [pair for pair in pairs if pair[0].keys() & pair[1].keys()]
     if min((len(log_ratios(*pair)) for pair in pairs), default=0) < FEWEST_DRAWS:
         return "undecided"
-    if any(ratio(*pair, among=len(pairs)).high < 0.98 for pair in pairs):
+    several = {"among": len(pairs), "overlap": overlap}
+    if any(ratio(*pair, **several).high < 0.98 for pair in pairs):
         return "yes"
-    return "no" if min(ratio(*pair).low for pair in pairs) > no_below else "undecided"
+    lows = [ratio(*pair, overlap=overlap).low for pair in pairs]
+    return "no" if min(lows) > no_below else "undecided"

@@ -132,7 +132,7 @@ def quantile(degrees, level=0.95):
     return float(stats().t.ppf((1 + level) / 2, degrees))
 
 
-def interval(values, among=1):
+def interval(values, among=1, overlap=0.0):
     """The mean of some numbers, and its interval of 95 % by Student's t.
 
     Of several intervals for one verdict, each is wider, by Bonferroni's correction.
@@ -140,6 +140,8 @@ def interval(values, among=1):
     Args:
         values: What is drawn anew in a repetition: a list of numbers, one for each.
         among: The number of intervals for one verdict.
+        overlap: The correlation of two of the numbers, whose mean then says less: where
+            each is of rows of one table, the part of these rows that two share.
 
     Returns:
         The mean and the ends of the interval, which for one number are the mean.
@@ -152,4 +154,7 @@ def interval(values, among=1):
     if gap.size < 2:
         return gap.mean, gap.mean, gap.mean
     reach = quantile(gap.size - 1, 1 - chance(among)) * gap.error
+    # Nadeau and Bengio, "Inference for the Generalization Error" (2003).
+    share = overlap / (1 - overlap) if overlap < 1 else math.inf
+    reach *= math.sqrt(1 + gap.size * share)
     return gap.mean, gap.mean - reach, gap.mean + reach

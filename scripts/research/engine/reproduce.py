@@ -1,7 +1,6 @@
 """Run the trials and the seeds that an experiment still lacks."""
 
 import contextlib
-import json
 import math
 import sys
 import time
@@ -11,7 +10,7 @@ from common.environment import environment
 from common.files import locked
 from dselectk_keras.utils import check_choice, check_count
 from research.engine.experiment import TRIAL_SEED, Job
-from research.engine.results import Results, Run, results_path
+from research.engine.results import Results, Run, results_path, text_of
 from research.engine.search import (
     SAMPLERS,
     best_settings,
@@ -85,15 +84,15 @@ def _next_jobs(experiment, results, arm):
     if not num_trials:
         settings, _ = best_settings(trials)
         return [Job(seed, settings) for seed in seeds]
-    tried = {_text(run.settings): run.settings for run in trials}
-    done = {(_text(run.settings), run.seed) for run in trials}
+    tried = {text_of(run.settings): run.settings for run in trials}
+    done = {(text_of(run.settings), run.seed) for run in trials}
     jobs = _trials(experiment, tried.values())
-    jobs = [job for job in jobs if (_text(job.settings), job.seed) not in done]
+    jobs = [job for job in jobs if (text_of(job.settings), job.seed) not in done]
     draw = zlib.crc32(arm.encode()) // 2  # Each arm tries settings of its own.
     if experiment.sampler == "gp":
         return jobs or _trials(experiment, [next_settings(space, trials, draw)])
     points = random_settings(space, grid_size(space), draw)
-    jobs += _trials(experiment, [p for p in points if _text(p) not in tried])
+    jobs += _trials(experiment, [p for p in points if text_of(p) not in tried])
     return jobs[:num_trials]
 
 
@@ -101,11 +100,6 @@ def _trials(experiment, points):
     """Every trial of some settings."""
     runs = range(experiment.trial_runs)
     return [Job(TRIAL_SEED + run, settings) for settings in points for run in runs]
-
-
-def _text(settings):
-    """Settings as they are in a file, where lists and tuples are the same."""
-    return json.dumps(settings, sort_keys=True)
 
 
 def lacking(experiment, results, arm):
@@ -131,8 +125,8 @@ def lacking(experiment, results, arm):
         wanted = 0  # Its settings are known, also if its file has no trials.
     num_trials = max(0, wanted * experiment.trial_runs - len(trials))
     if trials and not num_trials:
-        best = _text(best_settings(trials)[0])
-        reported = [run for run in reported if _text(run.settings) == best]
+        best = text_of(best_settings(trials)[0])
+        reported = [run for run in reported if text_of(run.settings) == best]
     return num_trials, missing()
 
 

@@ -69,15 +69,24 @@ class Results:
     def add(self, run, environment):
         """Keep a run, also in the file, with the number of its environment.
 
-        It takes the place of a reported run of its arm and seed.
+        It takes the place of a reported run of its arm and seed. Of an arm with trials,
+        reported runs of other settings, which were the best ones before, are dropped.
         """
         if environment not in self.environments:
             self.environments.append(environment)
         number = self.environments.index(environment)
         numbers = _plain(run.numbers)
         if not run.tuning:
-            same = run.arm, run.seed
-            self.runs = [r for r in self.runs if r.tuning or (r.arm, r.seed) != same]
+            is_tuned = bool(self.of(run.arm, tuning=True))
+
+            def is_stale(other):
+                if other.tuning or other.arm != run.arm:
+                    return False
+                settings = text_of(other.settings)
+                differs = is_tuned and settings != text_of(run.settings)
+                return other.seed == run.seed or differs
+
+            self.runs = [each for each in self.runs if not is_stale(each)]
         self.runs.append(dataclasses.replace(run, environment=number, numbers=numbers))
         if self.path:
             self._write(self.path)
@@ -287,6 +296,11 @@ def format_mean(mean, error, digits=3):
 def how_many(flags):
     """Number of booleans that are true, of how many, as text."""
     return f"{np.sum(flags)} of {len(flags)}"
+
+
+def text_of(settings):
+    """Settings as they are in a file, where lists and tuples are the same."""
+    return json.dumps(settings, sort_keys=True)
 
 
 def _tuples(value):

@@ -22,6 +22,7 @@ def row():
 
     def make(problem, arm, draw, test, **others):
         about = {"problem": problem, "family": problem, "kind": problem}
-        return about | {"arm": arm, "draw": draw, "test": test, **others}
+        about |= {"arm": arm, "draw": draw, "test": test, "overlap": 0.0}
+        return about | others
 
     return make

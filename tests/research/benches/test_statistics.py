@@ -63,6 +63,24 @@ def test_intervals_cover_the_true_ratio(part):
     assert 0.93 < np.mean(covered) < 0.97
 
 
+@pytest.mark.parametrize(("draws", "overlap"), [(3, 0.2), (10, 0.2), (5, 0.6)])
+def test_intervals_cover_where_draws_share_rows(draws, overlap):
+    """Errors of rows are drawn; each draw has some rows of one table."""
+    rng, covered, count = np.random.default_rng(0), [], 200
+    for _ in range(1000):
+        logs, found = 0.1 * rng.normal(size=count), {}
+        for draw in range(draws):
+            rows = rng.permutation(count)[: int(overlap * count)]
+            found["a", "a", draw] = float(np.exp(logs[rows].mean()))
+        interval = ratio(found, overlap=overlap)
+        covered.append(interval.low <= 1 <= interval.high)
+    assert 0.93 < np.mean(covered) < 0.97
+    # Draws of the same rows say nothing of others, and families are independent.
+    assert str(ratio(found, overlap=1.0)) == f"{interval.mean:.3f}"
+    found["b", "b", 0] = 1.0
+    assert ratio(found, overlap=1.0) == ratio(found)
+
+
 @pytest.mark.parametrize(
     ("own", "word"),
     [
@@ -76,6 +94,7 @@ def test_a_verdict_is_of_the_interval_over_three_draws(own, word):
     errors = {("a", "a", draw): error for draw, error in enumerate(own)}
     others = dict.fromkeys(errors, 1.0)
     assert verdict((errors, others)) == word
+    assert verdict((errors, others), overlap=1.0) == "undecided"
     # One of several pairs is enough for a yes, and needs a wider interval.
     same = (others, others)
     assert verdict((errors, others), same) == word

@@ -165,6 +165,14 @@ class Noisy(Counting):
         return [{"objective": luck.get(key, abs(key[0] - 0.2))} for key in keys]
 
 
+def test_runs_of_settings_that_are_no_longer_the_best_are_dropped(tmp_path):
+    options = {"folder": tmp_path, "progress": False}
+    reproduce(Wider(seeds=3, rates=(0.1, 0.2)), **options)
+    results = reproduce(Wider(seeds=1, rates=(0.1, 0.2, 0.4)), **options)
+    assert len(results.of("tuned")) == 3
+    assert [run.settings["rate"] for run in results.of("plain")] == [0.4]
+
+
 @pytest.mark.parametrize("together", [1, 4, 9])
 def test_a_setting_is_judged_by_the_mean_of_its_trial_runs(together):
     options = {"progress": False, "together": together}

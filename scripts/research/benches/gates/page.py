@@ -168,7 +168,8 @@ def matters(rows):
     """Judge by intervals if the choice matters: "yes", "no" or "undecided"."""
     chance = random_errors(rows)
     pairs = [(errors(rows, arm), chance) for arm in (KNOWN, FIT)]
-    return verdict((luck(rows, BEST), luck(rows, CONTROL)), *pairs, no_below=0.95)
+    pairs.insert(0, (luck(rows, BEST), luck(rows, CONTROL)))
+    return verdict(*pairs, no_below=0.95, overlap=rows[0]["overlap"])
 
 
 def choices_table(rows):
@@ -233,4 +234,4 @@ def draw(rows, own=()):
         "dense, 95 %": DENSE,
         "yours, 95 %": own,
     }
-    return page.draw(panels, colors)
+    return page.draw(panels, colors, rows[0]["overlap"])

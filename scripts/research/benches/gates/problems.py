@@ -186,6 +186,8 @@ def _groups(num_train, **options):
 
 
 REAL = "real, many tasks"
+# Of tables with fewer rows than `SIZES`, a fifth is the test.
+SMALL: Any = {"real": True, "overlap": 0.2}
 LATER: Any = {"real": True, "later": True}
 # What is known of a pupil and a teacher in the experiment STAR.
 STAR = ["gr", "cltype", "ses", "sx", "eth", "birthq", "hdeg", "clad", "exp", "trace"]
@@ -201,6 +203,7 @@ def _star(score):
         steps=20,
         batch_size=350,
         draws=3,
+        overlap=0.29,  # Of children.
         few=True,
         rates=RATES[:3],
         decays=DECAYS[:4],
@@ -256,16 +259,18 @@ NAMELESS = {
         tower=(8,),
     ),
     "energy": Problem(
-        "small tables", arff("enb.arff", 2), epochs=60, tower=(8,), real=True
+        "small tables", arff("enb.arff", 2), epochs=60, tower=(8,), **SMALL
     ),
-    "concrete": Problem("small tables", arff("slump.arff", 3), epochs=60, real=True),
-    "adult": Problem("small tables", adult, real=True),
-    "solar flares": Problem("small tables", arff("sf2.arff", 3), tower=(8,), real=True),
-    "films": Problem("ranking", films, real=True),
+    "concrete": Problem("small tables", arff("slump.arff", 3), epochs=60, **SMALL),
+    "adult": Problem("small tables", adult, real=True, overlap=800 / 32_561),
+    "solar flares": Problem("small tables", arff("sf2.arff", 3), tower=(8,), **SMALL),
+    "films": Problem("ranking", films, **SMALL),
     "recommender": Problem("ranking", generated("recommender_sim"), tower=(8,)),
-    "digits": Problem("images", images("mnist"), tower=(8,)),
-    "clothes": Problem("images", images("fashion_mnist")),
-    "census": Problem("many tasks, little data", census, tower=(8,), real=True),
+    "digits": Problem("images", images("mnist"), tower=(8,), overlap=3200 / 50_000),
+    "clothes": Problem("images", images("fashion_mnist"), overlap=3200 / 50_000),
+    "census": Problem(
+        "many tasks, little data", census, tower=(8,), real=True, overlap=800 / 40_000
+    ),
     "64 tasks, 200 examples": Problem(
         "many tasks, little data",
         _groups(200, num_tasks=64, num_groups=4, noise=0.5),
@@ -298,6 +303,7 @@ NAMELESS = {
         num_experts=4,
         expert=convolutional,
         draws=2,
+        overlap=1600 / 10_000,
         later=True,
         first_seed=1000,
     ),
@@ -318,6 +324,7 @@ NAMELESS = {
         tower=(8,),
         batch_size=100,
         draws=3,
+        overlap=2000 / 130_831,
         few=True,
         rates=(0.003, 0.01, 0.03, 0.1),
         decays=(0.0, 0.3),

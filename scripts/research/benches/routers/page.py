@@ -122,7 +122,12 @@ def is_one_enough(rows):
 
     It is the expert that costs as much.
     """
-    return IS_ENOUGH[verdict((best_of(rows, ROUTED), rivals(rows)))]
+    return _is_as_good(rows, rivals(rows))
+
+
+def _is_as_good(rows, others):
+    overlap = rows[0]["overlap"]
+    return IS_ENOUGH[verdict((best_of(rows, ROUTED), others), overlap=overlap)]
 
 
 def rivals(rows):
@@ -140,7 +145,7 @@ def rivals(rows):
 
 def does_width_do(rows):
     """A word that says if one wide expert is as good as routers of one or two."""
-    return IS_ENOUGH[verdict((best_of(rows, ROUTED), errors(rows, WIDE)))]
+    return _is_as_good(rows, errors(rows, WIDE))
 
 
 def text(every):
@@ -290,7 +295,8 @@ def problems_table(rows, found):
         given.append(best_of(own, ROUTED))
         shown = [f"{ratio(each, errors(own, ONE)):.2f}" for each in given]
         for k, others in OTHERS.items():
-            shown.append(str(ratio(errors(own, OURS[k]), best_of(own, others))))
+            pair = errors(own, OURS[k]), best_of(own, others)
+            shown.append(str(ratio(*pair, overlap=own[0]["overlap"])))
         lines.append([name, *shown, *found[name]])
     head = ["problem", "wide", "known", "softmax", "Switch", "best router"]
     return table([*head, *OURS.values(), "is one enough?", "is a wide one?"], lines)

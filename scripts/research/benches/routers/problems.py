@@ -148,26 +148,41 @@ def in_order(x, y, binary, regions=None, sizes=SIZES):
 
 
 def small(file, num_tasks):
-    """A small table."""
+    """A small table, of which all draws have the same rows for test."""
     load = arff(file, num_tasks, split_apart)
-    return Problem("real", load, family="small tables")
+    return Problem("real", load, family="small tables", overlap=1.0)
+
+
+def of_images(name):
+    """Images of ten classes."""
+    overlap = SIZES[2] / (50_000 // 3)
+    return Problem("images", images(name), family="images", classes=10, overlap=overlap)
 
 
 NAMELESS = {
     "tag": Problem("regions", generated(by_tag())),
     "adult": Problem(
-        "real", functools.partial(adult, split=SPLIT), family="small tables"
+        "real",
+        functools.partial(adult, split=SPLIT),
+        family="small tables",
+        overlap=SIZES[2] / (32_561 // 3),
     ),
     "signs": Problem("regions", generated(by_signs)),
     "no regions": Problem("no regions", without_regions),
     "shared part": Problem("regions", generated(by_tag(), shared=0.5)),
     "energy": small("enb.arff", 2),
     "clusters": Problem("regions", generated(in_clusters)),
-    "films": Problem("real", functools.partial(films, num_tasks=8, split=split_apart)),
+    "films": Problem(
+        "real", functools.partial(films, num_tasks=8, split=split_apart), overlap=1.0
+    ),
     "much noise": Problem("regions", generated(by_tag(), noise=1.0)),
-    "census": Problem("real", functools.partial(census, num_tasks=8, split=SPLIT)),
+    "census": Problem(
+        "real",
+        functools.partial(census, num_tasks=8, split=SPLIT),
+        overlap=SIZES[2] / (40_000 // 3),
+    ),
     "products": Problem("regions", generated(by_products)),
-    "digits": Problem("images", images("mnist"), family="images", classes=10),
+    "digits": of_images("mnist"),
     "unbalanced": Problem("regions", generated(by_tag(falling=0.6))),
     "solar flares": small("sf2.arff", 3),
     "several tasks": Problem("regions", generated(by_tag(), tasks=6)),
@@ -175,7 +190,7 @@ NAMELESS = {
     "products, deeper router": Problem(
         "regions", generated(by_products), family="products", hidden=32
     ),
-    "clothes": Problem("images", images("fashion_mnist"), family="images", classes=10),
+    "clothes": of_images("fashion_mnist"),
     "32 clusters": Problem("regions", generated(in_clusters, 32), num_experts=32),
 }
 # Most are alone in their family.
