@@ -172,6 +172,12 @@ def used_experts(weights, tolerance):
     return weights > tolerance
 
 
+def shares(weights):
+    """Weights over their sum, such as those of a `SwitchGate`; zeros stay zeros."""
+    total = ops.sum(weights, axis=-1, keepdims=True)
+    return weights / ops.where(total > 0, total, 1.0)
+
+
 def exact_entropy(probabilities, base):
     """Entropy over the last axis to any base, with 0 log 0 = 0 exactly."""
     p = probabilities
@@ -297,7 +303,8 @@ class SampleEntropy(MeanMetric):
         name: The metric's name in logs.
 
     Call arguments:
-        weights: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
+        weights: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights, which are
+            divided by their sum.
         sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
@@ -317,7 +324,7 @@ class SampleEntropy(MeanMetric):
         self.base = check_number("base", base, above=1)
 
     def values(self, weights: Tensor) -> Tensor:
-        return exact_entropy(weights, self.base)
+        return exact_entropy(shares(weights), self.base)
 
 
 @keras.saving.register_keras_serializable("dselectk_keras")
@@ -339,7 +346,8 @@ class UtilizationEntropy(MeanMetric):
         name: The metric's name in logs.
 
     Call arguments:
-        weights: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights.
+        weights: Tensor `(batch, n)` or `(batch, g, n)`, the gate's weights, which are
+            divided by their sum.
         sample_weight: One weight per example, or, such as a mask, one per token.
 
     Returns:
@@ -363,7 +371,7 @@ class UtilizationEntropy(MeanMetric):
         self.base = check_number("base", base, above=1)
 
     def values(self, weights: Tensor) -> Tensor:
-        return weights
+        return shares(weights)
 
     def result(self) -> Tensor:
         return exact_entropy(super().result(), self.base)

@@ -17,6 +17,9 @@ from dselectk_keras.utils import (
     check_number,
 )
 
+# A ramp that ends after so many runs has steps in place of fractions.
+MOST_RUNS = 10
+
 
 @keras.saving.register_keras_serializable(package="dselectk_keras")
 class Ramp(Configured, keras.optimizers.schedules.LearningRateSchedule):
@@ -71,12 +74,13 @@ class Ramp(Configured, keras.optimizers.schedules.LearningRateSchedule):
             )
         if num_steps is not None:
             check_count("num_steps", num_steps)
-        is_fraction = type(end) is float and end <= 1
-        are_steps = type(end) is int and end > 1
+        is_fraction = 0 < begin < 1 or (type(end) is float and end <= 1)
+        are_steps = end > (1 if type(end) is int else MOST_RUNS)
         if are_steps if num_steps is not None else is_fraction:
             raise ValueError(
                 "With the run's length `num_steps`, `begin` and `end` are fractions of "
-                f"a run, and else steps. Received: end={end}, num_steps={num_steps}."
+                f"a run, and else steps. Received: begin={begin}, end={end}, "
+                f"num_steps={num_steps}."
             )
         self.initial_value = initial_value
         self.final_value = final_value

@@ -202,6 +202,16 @@ def test_no_epsilon_bends_it_and_a_diverged_gate_shows():
     assert math.isnan(SampleEntropy()(weights))
 
 
+def test_weights_that_do_not_sum_to_one_are_shares():
+    # As those of a gate that uses one expert, with its probability.
+    assert float(SampleEntropy()(0.5 * np.eye(4))) == 0.0
+    weights = np.array([[0.3, 0, 0, 0], [0, 0.9, 0, 0], [0, 0, 0, 0], [0.2, 0.2, 0, 0]])
+    assert float(UtilizationEntropy(4)(0.25 * np.eye(4))) == 2.0
+    found = UtilizationEntropy(4)(weights, sample_weight=[1, 1, 0, 0])
+    assert float(found) == 1.0
+    assert float(SampleEntropy()(weights)) == 0.25
+
+
 def test_sample_entropy_averages_several_gates():
     assert float(SampleEntropy()(BITS.reshape(2, 2, 4))) == pytest.approx(4.5 / 4)
     # The mean over gates comes before the sample weights.

@@ -424,6 +424,18 @@ def test_similarity_refuses_static_gates():
         gate(numbers((N, M, 2)), training=True)
 
 
+def test_features_of_examples_are_not_taken_for_gates():
+    losses = []
+    for width in (4, 5):  # As many features as gates, and one more that is zero.
+        examples = np.pad(numbers((6, 4)), [(0, 0), (0, width - 4)])
+        gate = dk.SoftmaxGate(num_gates=4, weights_regularizer=BOTH)
+        keras.utils.set_random_seed(0)
+        x = numbers((6, 4, 3), seed=1)
+        gate(numbers((6, 3, 2)), x, examples=examples, training=True)
+        losses.append(numpy(gate.losses[0]))
+    assert_close(losses[0], losses[1], rtol=1e-5)
+
+
 def test_the_similarity_loss_does_not_read_examples_that_do_not_count():
     x, experts = numbers((4, 3)), numbers((4, 5, 2), seed=1)
     valid, losses = np.array([True, True, False, True]), []

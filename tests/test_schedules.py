@@ -103,11 +103,17 @@ test_ramps_that_cannot_be_are_refused = refusals(
     (ramp, r"two positive values\. .*initial_value=0.0", 0.0),
     (ramp, 'For a ramp to 0, pass kind="linear"', (1.0, -1.0)),
     (ramp, "needs 0 <= begin < end", {"begin": 10}, {"begin": -1}),
-    (ramp, r"length `num_steps`.* Received: end=0.5", {"end": 0.5}),
+    (
+        ramp,
+        r"length `num_steps`.* Received: begin=",
+        {"end": 0.5},
+        {"end": 1000, "begin": 0.5},
+        {"end": 800.0, "num_steps": 1000},
+    ),
     (ramp, "`num_steps` must be a positive integer", {"end": 0.5, "num_steps": 0}),
     (
         ramp,
-        r"fractions of a run.* Received: end=500, num_steps=1000\.",
+        r"fractions of a run.* Received: begin=0, end=500, num_steps=1000\.",
         {"end": 500, "num_steps": 1000},
     ),
 )

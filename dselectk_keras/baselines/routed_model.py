@@ -237,8 +237,10 @@ def for_each_gate(gate: Gate, *values: Tensor) -> list[Tensor]:
 def symmetric_divergence(a: Tensor, b: Tensor, kind: str) -> Tensor:
     """Compute the mean over the batch of half the sum of both KL divergences.
 
-    The kind of the predictions is `"probabilities"`, `"logits"` or `"values"`.
+    The kind of the predictions is `"probabilities"`, `"logits"` or `"values"`. Padding
+    does not count.
     """
+    mask = mask_of(a)
     a, b = ops.cast(a, "float32"), ops.cast(b, "float32")
     if kind == "values":
         each = 0.5 * ops.square(a - b)
@@ -250,4 +252,7 @@ def symmetric_divergence(a: Tensor, b: Tensor, kind: str) -> Tensor:
             log_a, log_b = ops.log(ops.maximum(a, tiny)), ops.log(ops.maximum(b, tiny))
         # KL(a|b) + KL(b|a) = sum (a - b) (log a - log b)
         each = 0.5 * (ops.exp(log_a) - ops.exp(log_b)) * (log_a - log_b)
+    if mask is not None:
+        axes = [1] * (len(each.shape) - len(mask.shape))
+        each = ops.where(ops.reshape(mask, (*ops.shape(mask), *axes)), each, 0.0)
     return ops.sum(each) / ops.maximum(ops.cast(ops.shape(each)[0], "float32"), 1.0)

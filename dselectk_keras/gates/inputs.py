@@ -57,8 +57,9 @@ def complete_inputs(gate: Any, inputs: Any) -> RouterInputs:
     elif not hasattr(examples, "shape"):
         raise ValueError(f"`examples` must be a tensor. Received: {shown(examples)}.")
     else:
-        leading = ops.shape(examples)[: len(shape) - 1]
-        examples = ops.reshape(examples, (*leading, -1))
+        # With an axis for the gates, if they have more than one for their features.
+        axes = min(len(shape), len(examples.shape)) - 1
+        examples = ops.reshape(examples, (*ops.shape(examples)[:axes], -1))
     return inputs._replace(routing_inputs=x, examples=examples)
 
 

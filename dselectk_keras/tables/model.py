@@ -124,7 +124,8 @@ class TableModel:
             numbers in the units of the labels.
         targets_: A list of `Target`, which say what the labels mean.
         loss_: The validation loss, the geometric mean over the targets, 1 for a
-            constant prediction.
+            constant prediction. It is a little too low: the settings have the lowest
+            one, and the edges of numbers are found in all rows. Judge by `evaluate`.
         settings_: The `Settings` in use.
 
     Example:

@@ -10,6 +10,7 @@ from helpers import differentiated, numbers, numpy, refusals, reloaded, weight_g
 from keras import layers, ops
 
 import dselectk_keras as dk
+from dselectk_keras._keras import with_mask
 from dselectk_keras.baselines import L2Constrained
 from dselectk_keras.baselines.routed_model import (
     _losses_of_output,
@@ -282,6 +283,14 @@ def test_divergence_by_hand_and_from_certainty_in_half_precision():
         ((a, b), "values", 0.5 * 2 * 0.25**2 / 2),
     ]:
         assert_close(symmetric_divergence(*pair, kind), wanted, rtol=1e-5)
+    # Padding does not count.
+    long, mask = (
+        (np.stack([x, 1 - np.array(x)], 1) for x in (a, b)),
+        [[True, False]] * 2,
+    )
+    masked = [with_mask(ops.convert_to_tensor(each), np.array(mask)) for each in long]
+    found = symmetric_divergence(*masked, "probabilities")
+    assert_close(found, (there + back) / 2 / 2, rtol=1e-5)
     a, b = (ops.cast(v, "float16") for v in ([[1.0, 0.0]], [[0.0, 1.0]]))
     for kind in ("probabilities", "logits", "values"):
         found = symmetric_divergence(a, b, kind)
