@@ -24,11 +24,11 @@ class ReadColumn(np.ndarray):
 def is_read(encoder: Any, columns: Any) -> bool:
     """Check whether columns by name are what the encoder of a table has read.
 
-    Of tensors, only the dtypes say it.
+    Of a `tf.data.Dataset`, only the dtypes say it.
     """
 
     def fits(column, dtype):
-        if isinstance(column, np.ndarray):
+        if isinstance(column, np.ndarray) or keras.ops.is_tensor(column):
             return isinstance(column, ReadColumn)
         return dtype in str(getattr(column, "dtype", ""))
 

@@ -160,6 +160,9 @@ def test_raw_columns_may_have_the_dtypes_of_the_inputs():
     wanted = features(encoder, frame)
     columns = {name: frame[name].to_numpy() for name in frame}
     assert_equal(features(encoder, columns), wanted)
+    # Tensors are raw, too.
+    tensors = keras.tree.map_structure(keras.ops.convert_to_tensor, columns)
+    assert_equal(features(encoder, tensors), wanted)
     read = as_inputs(encoder, columns)
     assert_equal(features(encoder, read), wanted)
     twice = {name: np.concatenate([each, each]) for name, each in read.items()}
