@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from dselectk_keras._keras import (
+    all_layers,
     mask_of,
     note_sharing,
     prefix_paths,
@@ -93,6 +94,9 @@ class GatedExperts(CalledOnce, Configured, keras.Layer, abc.ABC):
             shape = self.flatten_shape(shape)
         self.build_parts(self.flatten_shape(inputs_shape), shape)
         prefix_paths(self, self.path)
+        if not self.trainable:  # As an argument, Keras does not pass it on.
+            for part in all_layers(self)[1:]:
+                part.trainable = False
         self.built = True
 
     def build_parts(self, inputs_shape: Shape, routing_shape: Shape | None) -> None:

@@ -92,7 +92,8 @@ def _column(name, column, wanted):
     dtype = wanted if is_exact or wanted == "float64" else "float32"
     with np.errstate(invalid="ignore", over="ignore"):
         values = known.astype(dtype)
-        lost = known[values.astype(known.dtype) != known]
+        wraps = (values < 0) != (known < 0)  # As from -1 to 255, and back.
+        lost = known[wraps | (values.astype(known.dtype) != known)]
     if is_exact and (missing.any() or len(lost)):
         raise ValueError(
             f"The column {name!r} must have a value in each row that its input, "

@@ -59,6 +59,9 @@ class LabelReader:
         labels = ops.where(ops.expand_dims(usable, -1), labels, ops.zeros_like(labels))
         if self.are_classes(labels):
             labels = ops.cast(labels, "int32")
+        # Functions of Keras would round the labels to the dtype of half precision.
+        if "16" in str(predictions.dtype):
+            predictions = ops.cast(predictions, "float32")
         # A weight of 0 is not enough: 0 * NaN is NaN.
         predictions = ops.where(
             ops.expand_dims(present, -1), predictions, ops.ones_like(predictions)

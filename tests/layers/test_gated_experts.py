@@ -192,6 +192,18 @@ def test_a_model_that_is_rematerialized_with_its_gates_cannot_be_trained():
         model.fit(x, y, verbose=0)
 
 
+@pytest.mark.backend_independent
+def test_a_layer_that_is_made_frozen_freezes_its_parts():
+    gate = TopKGate(1, bias_rate=0.1)
+    layer = MoE(DenseExperts(4, [2]), gate, per_example=True, trainable=False)
+    before = [numpy(each) for each in (layer(numbers((8, 3))), *layer.weights)][1:]
+    layer(numbers((8, 3)), training=True)
+    assert not any(each.trainable for each in (layer, layer.gate, layer.experts))
+    for weight, value in zip(layer.weights, before, strict=True):
+        if weight is not layer.gate.step:
+            np.testing.assert_array_equal(numpy(weight), value)
+
+
 class Cell(keras.layers.Layer):
     """A cell of `keras.layers.RNN` whose next state is a mixture."""
 

@@ -139,7 +139,13 @@ test_integers_that_would_become_others_are_refused = refusals(
             (("int32", [1.5, 2.0]), r"1\.5"),
             (("int32", [2**40, 1]), "1099511627776"),
             (("int32", [np.inf, 1.0]), "inf"),
+            (("int32", np.array([1, 3_000_000_000], "uint32")), "3000000000"),
         ]
+    ),
+    (
+        inputs_of,
+        r"must have a value .* uint8, holds\. Received: -1",
+        ("uint8", np.array([0, -1], "int8")),
     ),
     (
         inputs_of,

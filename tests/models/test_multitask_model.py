@@ -232,6 +232,17 @@ def test_half_precision_predicts_reports_and_sums_in_full():
     assert {variable.dtype for variable in metrics.variables} == {"float32"}
 
 
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_labels_are_not_rounded_to_outputs_in_half_precision(dtype):
+    inputs = keras.Input((1,))
+    outputs = layers.Dense(1, bias_initializer="ones", dtype=dtype)(inputs)
+    model = dk.MultitaskModel(inputs, {"a": outputs}, tasks=["a"])
+    model.compile("sgd")
+    y = np.full((4, 1), 1 + 2.0**-12)
+    found = model.evaluate(np.zeros((4, 1)), {"a": y}, verbose=0, return_dict=True)
+    assert found["task_loss"] == pytest.approx(2.0**-24, rel=1e-3)
+
+
 def test_penalties_of_a_layer_in_half_precision_are_added_to_the_loss():
     inputs = keras.Input((3,))
     penalty = keras.regularizers.L2(0.5)
