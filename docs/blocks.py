@@ -323,8 +323,8 @@ def trees():
         )
     return (
         f"**As good as trees.** {share} without settings has a lower error\n"
-        "than the best of boosted trees, extra trees and linear models, tuned for each "
-        f"target.\nThe mean log ratio is {mean:+.3f}; {established}. "
+        "than the tuned boosted trees, extra trees or linear model that validation "
+        f"chooses for each\ntarget. The mean log ratio is {mean:+.3f}; {established}. "
         f"On {len(unseen)}\n[further tables](docs/results/tables.md#fifteen-further-"
         f"tables), which no choice was made on, it\nwins {wins(unseen)}: "
         f"{interval([*unseen.values()])}. The model has boosted trees, too, beside its "

@@ -232,8 +232,7 @@ with tempfile.TemporaryDirectory() as folder:
 # ## Next steps
 #
 # - **Condense during training:** call `fit` until the gates have decided, then
-#   `condense`, then `fit` on the smaller model. Its epochs are faster. "Speed and
-#   memory" has an example.
+#   `condense`, then `fit` on the smaller model. Its epochs are faster.
 # - **Per-example gates:** no expert can be removed, but each example needs only its k
 #   experts. `MMoE` evaluates only these where it is expected to be faster, or always
 #   with `dispatch=True`.

@@ -220,7 +220,7 @@ class GateRecorder(keras.callbacks.Callback):
             warnings.warn(
                 f"Gates have collapsed: {'; '.join(found)}. It is so in all records of "
                 "the last half of the training so far. Standardize what the gates see, "
-                "lower the learning rate, or balance the load. See the page 'When "
+                "tune the learning rate, or balance the load. See the page 'When "
                 "experts collapse' of the documentation.",
                 stacklevel=2,
             )
