@@ -93,6 +93,7 @@ def ids(tmp_path, monkeypatch):
     return space
 
 
+@pytest.mark.filterwarnings("ignore:No value of the column 'work class' is known")
 def test_ids_strings_and_lists_are_saved_with_the_model(ids):
     frame = ids["frame"][:20]
     saved = keras.saving.load_model("people.keras")
