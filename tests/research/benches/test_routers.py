@@ -213,6 +213,7 @@ def test_what_experts_share_is_added_to_each(shared):
 def invented(problem, arm, tests, validation=None):
     """Rows of the draws of an arm."""
     about = {"problem": problem, "kind": problems.PROBLEMS[problem].kind, "arm": arm}
+    about["overlap"] = 0.0
     about["family"] = problems.PROBLEMS[problem].family
     pairs = zip(tests, validation or tests, strict=True)
     return [
