@@ -175,6 +175,9 @@ def _how(results):
     seeds = sorted({run.seed for run in reported})
     seconds = sum(run.seconds for run in results.runs)
     several = f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else "one seed"
+    counts = sorted({len(results.of(arm)) for arm in experiment.arms} - {0})
+    if len(counts) > 1:
+        several = f"{' or '.join(map(str, counts))} seeds for each arm"
     tuned = f", after {trials} trials of settings" if trials else ""
     parts = [
         f"Preset `{results.preset}`: {len(reported)} runs, {several}{tuned}; "

@@ -26,7 +26,7 @@ class Fig6And7(Tuned):
     name = "specialization-fig6-7"
     title = "L_importance uses all of many experts, L_s fewer"
     where = "Figures 6 and 7"
-    looks = 2
+    looks = 3
     appendix = "B.1"
 
     num_experts: tuple[int, ...] = preset(tuple(FIGURES), smoke=(10,))
