@@ -57,8 +57,9 @@ class Table2(Experiment):
     paper = citations.DSELECT_K
     where = "Table 2"
     needs = ("MNIST and Fashion-MNIST", 36 * 36)
+    looks = 2
 
-    seeds: int = preset(5, paper=100, smoke=1)
+    seeds: int = preset(32, paper=100, smoke=1)
     trials: int = preset(8, paper=48, smoke=1)
     stand_in: bool = preset(False, smoke=True)
     datasets: tuple[str, ...] = preset(tuple(TITLES), smoke=("multi_mnist",))

@@ -29,6 +29,7 @@ class Fig6And7(Tuned):
     looks = 3
     appendix = "B.1"
 
+    seeds: int = preset(20, paper=10, smoke=1)
     num_experts: tuple[int, ...] = preset(tuple(FIGURES), smoke=(10,))
 
     @property
