@@ -18,8 +18,8 @@ MISSING = "?"
 # Words for a gap among numbers and among booleans. Among texts they are texts.
 GAPS = {"NA", "N/A", "n/a", "#N/A", "#NA", "<NA>", "NaN", "nan", "-NaN", "-nan"}
 GAPS |= {"NULL", "Null", "null", "None"}
-BOOLEANS = {"True": True, "False": False, "TRUE": True, "FALSE": False}
-BOOLEANS |= {"true": True, "false": False}
+BOOLEANS = dict.fromkeys(["True", "TRUE", "true"], True)
+BOOLEANS |= dict.fromkeys(["False", "FALSE", "false"], False)
 
 
 def read_table(source: Any, encoding: str = "utf-8") -> Any:
@@ -212,9 +212,9 @@ def _read_gaps(frame, mark):
     pd = import_pandas()
     for name in frame:
         texts = _texts(frame[name])
-        values = {*texts.unique()} - GAPS
-        if len(values) == texts.nunique():
+        if not texts.isin(GAPS).any():
             continue
+        values = {*texts.unique()} - GAPS
         numbers = pd.Series([*values], dtype=object).str.replace(mark, ".")
         numbers = pd.to_numeric(numbers, errors="coerce")
         if values <= {*BOOLEANS}:

@@ -30,7 +30,7 @@ class Ratio(NamedTuple):
 
     def __str__(self):
         """As in 0.95 [0.90, 1.01]; without an end where an interval would have none."""
-        if self.size < 2 or not math.isfinite(self.mean) or math.isinf(self.high):
+        if self.size < 2 or not (math.isfinite(self.mean) and math.isfinite(self.high)):
             return format(self, ".3f")
         return f"{self:.3f} [{self.low:.2f}, {self.high:.2f}]"
 

@@ -77,6 +77,8 @@ def test_intervals_cover_where_draws_share_rows(draws, overlap):
     assert 0.93 < np.mean(covered) < 0.97
     # Draws of the same rows say nothing of others, and families are independent.
     assert str(ratio(found, overlap=1.0)) == f"{interval.mean:.3f}"
+    same = dict.fromkeys(found, 2.0)
+    assert str(ratio(same, overlap=1.0)) == "2.000"
     found["b", "b", 0] = 1.0
     assert ratio(found, overlap=1.0) == ratio(found)
 
