@@ -146,8 +146,12 @@ def values_kind(name: str, known: Any) -> str:
 
 def _is_item(value):
     """Check whether a list may have an item: a string, an integer, or a gap."""
-    is_gap = value is None or (isinstance(value, float) and math.isnan(value))
-    return is_gap or isinstance(value, (str, int, np.integer))
+    return _is_gap(value) or isinstance(value, (str, int, np.integer))
+
+
+def _is_gap(value):
+    """Check whether an item is missing, without the time that pandas takes for one."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _says_day_first(texts):
@@ -317,11 +321,7 @@ def _as_lists(name, column):
             )
 
     def texts(items):
-        gaps = import_pandas().isna([*items])
-        return [
-            None if gap else _text(name, each)
-            for each, gap in zip(items, gaps, strict=True)
-        ]
+        return [None if _is_gap(each) else _text(name, each) for each in items]
 
     return column.map(lambda each: texts(each) if isinstance(each, LISTS) else None)
 
